@@ -1,0 +1,77 @@
+"""Named points at which a test may kill, stop or fail this very process. Costs nothing when unused.
+
+`SECKILL_FAULTPOINTS="web.after_reserve=kill, sender.after_publish=stop@3"` arms points: the action
+happens at the Nth hit (1 when not given). `SECKILL_FAULTPOINT_DIR` gets an empty file named after the
+point just before it acts, so that a test can wait for it. Actions:
+
+- `kill`: SIGKILL to this process;
+- `stop`: SIGSTOP to this process (the test sends SIGCONT);
+- `raise`: RuntimeError.
+
+A point that nobody armed is a call of a function that returns at once. Production refuses to start
+with armed points (system check `seckill.E011`) unless SECKILL_FAULTPOINTS_ALLOWED=1 stands beside.
+"""
+
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+POINTS: Final = frozenset(
+    {
+        "web.before_reserve",
+        "web.after_reserve",  # after the Lua call, before the send
+        "web.after_send",  # after the send, before mark_sent
+        "web.after_mark",
+        "consumer.after_receive",
+        "consumer.before_commit",  # the last statement ran, COMMIT did not
+        "consumer.after_commit",  # committed, not acked
+        "sender.after_claim",
+        "sender.after_publish",  # published, not marked
+        "scanner.after_claim",  # holds leases, nothing sent
+        "scanner.after_send",  # sent, not marked
+        "release.after_gate",  # given back in Redis, not DONE
+        "cancel.before_commit",
+        "operation.after_gate",  # a gate operation reached Redis, not DONE
+        "operation.after_row",  # its row is committed, Redis does not know
+    }
+)
+
+
+def _parse(spec: str) -> dict[str, tuple[str, int]]:
+    armed: dict[str, tuple[str, int]] = {}
+    for part in filter(None, (piece.strip() for piece in spec.split(","))):
+        point, _, action = part.partition("=")
+        verb, _, nth = action.partition("@")
+        if point not in POINTS or verb not in {"kill", "stop", "raise"}:
+            raise ValueError(f"SECKILL_FAULTPOINTS: {part!r} is not <point>=kill|stop|raise[@N]")
+        armed[point] = (verb, int(nth or 1))
+    return armed
+
+
+_armed: Final = _parse(os.environ.get("SECKILL_FAULTPOINTS", ""))
+_hits: Final[dict[str, int]] = {}
+
+
+def armed() -> frozenset[str]:
+    """Return the names of the armed points."""
+    return frozenset(_armed)
+
+
+def hit(point: str) -> None:
+    """Pass a named point; acts only when armed and this is the Nth hit."""
+    if not _armed or point not in _armed:
+        return
+    action, nth = _armed[point]
+    _hits[point] = _hits.get(point, 0) + 1
+    if _hits[point] != nth:
+        return
+    marker = os.environ.get("SECKILL_FAULTPOINT_DIR")
+    if marker:
+        (Path(marker) / point).touch()
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        raise RuntimeError(f"fault point {point}")

@@ -1,0 +1,72 @@
+"""States of an order and of a reservation's outcome in PostgreSQL (pure)."""
+
+from enum import StrEnum
+from typing import Final
+
+
+class OrderStatus(StrEnum):
+    """Life of an order."""
+
+    CREATED = "CREATED"
+    PAYING = "PAYING"
+    PAID = "PAID"
+    FULFILLING = "FULFILLING"
+    FULFILLED = "FULFILLED"
+    CANCELED = "CANCELED"
+    REFUNDING = "REFUNDING"
+    REFUNDED = "REFUNDED"
+
+
+ORDER_ALLOWED: Final[dict[OrderStatus, frozenset[OrderStatus]]] = {
+    OrderStatus.CREATED: frozenset({OrderStatus.PAYING, OrderStatus.PAID, OrderStatus.CANCELED}),
+    OrderStatus.PAYING: frozenset({OrderStatus.PAID, OrderStatus.CANCELED}),
+    OrderStatus.PAID: frozenset({OrderStatus.FULFILLING, OrderStatus.REFUNDING}),
+    OrderStatus.FULFILLING: frozenset({OrderStatus.FULFILLED}),
+    OrderStatus.FULFILLED: frozenset(),
+    OrderStatus.CANCELED: frozenset(),
+    OrderStatus.REFUNDING: frozenset({OrderStatus.REFUNDED}),
+    OrderStatus.REFUNDED: frozenset(),
+}
+
+# A user and SKU have at most one order outside these.
+ENDED: Final = frozenset({OrderStatus.CANCELED, OrderStatus.REFUNDED})
+
+
+class CancelReason(StrEnum):
+    """Why an order was cancelled."""
+
+    PAYMENT_TIMEOUT = "PAYMENT_TIMEOUT"
+    USER = "USER"
+    OPERATOR = "OPERATOR"
+
+
+class ReservationOutcome(StrEnum):
+    """What the order transaction made of a reservation."""
+
+    ORDERED = "ORDERED"
+    REJECTED = "REJECTED"
+
+
+class RejectReason(StrEnum):
+    """Business rejects: results, never retries."""
+
+    NO_FINAL_STOCK = "NO_FINAL_STOCK"
+    DUPLICATE_ORDER = "DUPLICATE_ORDER"
+    RESERVATION_EXPIRED = "RESERVATION_EXPIRED"
+    ACTIVITY_VOIDED = "ACTIVITY_VOIDED"
+    COMPENSATED = "COMPENSATED"
+
+
+class ReleaseState(StrEnum):
+    """Whether units must go back to the gate: the driver's progress, not a wish."""
+
+    NONE = "NONE"
+    DUE = "DUE"
+    DONE = "DONE"
+
+
+RELEASE_ALLOWED: Final[dict[ReleaseState, frozenset[ReleaseState]]] = {
+    ReleaseState.NONE: frozenset({ReleaseState.DUE}),
+    ReleaseState.DUE: frozenset({ReleaseState.DONE}),
+    ReleaseState.DONE: frozenset(),
+}

@@ -1,0 +1,74 @@
+"""System checks on the relations between the settings (`manage.py check`, and at every start)."""
+
+from typing import Any
+
+import faultpoint
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+
+
+@register("seckill")
+def check_relations(**kwargs: Any) -> list[CheckMessage]:
+    """Numbers that only work together: each error names both and what to change."""
+    s = settings
+    rules: list[tuple[bool, str, str]] = [
+        (
+            s.SECKILL_SEND_BUDGET_MS + s.SECKILL_GATE_DEADLINE_MS < s.SECKILL_FIRST_RETRY_MS,
+            "SECKILL_FIRST_RETRY_MS must exceed gate deadline + send budget: it is admission's lease",
+            "E001",
+        ),
+        (
+            s.SECKILL_SCAN_LEASE_MS > s.SECKILL_PUBLISH_TIMEOUT_MS,
+            "SECKILL_SCAN_LEASE_MS must exceed SECKILL_PUBLISH_TIMEOUT_MS: a lease outlives its send",
+            "E002",
+        ),
+        (
+            s.SECKILL_OUTBOX_LEASE_S * 1000 > 2 * s.SECKILL_PUBLISH_TIMEOUT_MS,
+            "SECKILL_OUTBOX_LEASE_S must exceed twice SECKILL_PUBLISH_TIMEOUT_MS",
+            "E003",
+        ),
+        (
+            s.SECKILL_INVISIBLE_S > s.SECKILL_MIN_INVISIBLE_LEFT_S
+            and s.SECKILL_MIN_INVISIBLE_LEFT_S * 1000 > s.SECKILL_STATEMENT_TIMEOUT_MS,
+            "SECKILL_INVISIBLE_S > SECKILL_MIN_INVISIBLE_LEFT_S > SECKILL_STATEMENT_TIMEOUT_MS "
+            "must hold: a message is not begun that could come back before its commit",
+            "E004",
+        ),
+        (
+            s.SECKILL_LOCK_TIMEOUT_MS < s.SECKILL_STATEMENT_TIMEOUT_MS,
+            "SECKILL_LOCK_TIMEOUT_MS must be below SECKILL_STATEMENT_TIMEOUT_MS",
+            "E005",
+        ),
+        (
+            s.SECKILL_INBOX_DAYS > s.SECKILL_OUTBOX_DAYS,
+            "SECKILL_INBOX_DAYS must exceed SECKILL_OUTBOX_DAYS: replays must hit the inbox",
+            "E006",
+        ),
+        (
+            s.SECKILL_WEB_ROLE in {"all", "admission", "site"},
+            "SECKILL_WEB_ROLE is one of all, admission, site",
+            "E007",
+        ),
+        (
+            s.SECKILL_GOVERNOR in {"off", "on"},
+            "SECKILL_GOVERNOR is off or on",
+            "E008",
+        ),
+        (
+            1 <= s.SECKILL_GATHER_MAX <= 128 and s.SECKILL_BATCH_MAX >= 1,
+            "SECKILL_GATHER_MAX is 1 to 128, SECKILL_BATCH_MAX at least 1",
+            "E009",
+        ),
+        (
+            s.SECKILL_SIGTERM_GRACE_S > s.SECKILL_STATEMENT_TIMEOUT_MS / 1000,
+            "SECKILL_SIGTERM_GRACE_S must exceed SECKILL_STATEMENT_TIMEOUT_MS: "
+            "what is in flight finishes",
+            "E010",
+        ),
+        (
+            not faultpoint.armed() or s.SECKILL_FAULTPOINTS_ALLOWED,
+            "SECKILL_FAULTPOINTS is set: this process would kill itself; unset it",
+            "E011",
+        ),
+    ]
+    return [Error(text, id=f"seckill.{code}") for holds, text, code in rules if not holds]

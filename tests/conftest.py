@@ -1,0 +1,3 @@
+"""Shared fixtures. Every real part is required: what is missing fails the run, nothing is skipped."""
+
+pytest_plugins = ["tests.fixtures.gate", "tests.fixtures.broker", "tests.fixtures.database"]
