@@ -1,0 +1,80 @@
+"""Writes the pages that come from code: `python -m docs.generate [--check]`.
+
+docs/states.md holds a chart of each state machine, drawn from the `ALLOWED` maps themselves.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from inventory import states as inventory_states
+from orders import states as orders_states
+
+HERE = Path(__file__).parent
+MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
+    "Order": (
+        "PostgreSQL, `orders_order.status`. Every arrow is one guarded UPDATE that also raises "
+        "`aggregate_version` and writes an event into the outbox.",
+        orders_states.ORDER_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Release of a reservation": (
+        "PostgreSQL, `orders_reservation.release_state`: DUE is written by the transaction that "
+        "justifies the release, DONE after the gate has answered.",
+        orders_states.RELEASE_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Reservation at the gate": (
+        "Redis, `status` of the reservation hash. RELEASED is final.",
+        inventory_states.GATE_RESERVATION_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Activity": (
+        "PostgreSQL, `inventory_activity.status`; the gate follows.",
+        inventory_states.ACTIVITY_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Gate operation": (
+        "PostgreSQL, `inventory_gateoperation.status`: the row is the intent, the scanner drives it.",
+        inventory_states.OPERATION_ALLOWED,  # type: ignore[dict-item]
+    ),
+}
+
+
+def chart(allowed: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
+    """Draw one machine as a Mermaid state chart; states without a way out end the chart."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(allowed)).value}"]
+    for source, targets in allowed.items():
+        lines += [f"    {source.value} --> {target.value}" for target in sorted(targets)]
+        if not targets:
+            lines.append(f"    {source.value} --> [*]")
+    return "\n".join([*lines, "```"])
+
+
+def states_page() -> str:
+    """Return the text of docs/states.md."""
+    parts = ["# State charts\n\nGenerated from the code by `python -m docs.generate`; a test compares."]
+    for name, (text, allowed) in MACHINES.items():
+        parts.append(f"## {name}\n{text}\n\n{chart(allowed)}")
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"states.md": states_page}
+
+
+def main() -> int:
+    """Write the pages, or with --check tell which are out of date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 on a difference")
+    check = parser.parse_args().check
+    stale = []
+    for name, page in PAGES.items():
+        path, text = HERE / name, page()
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text)
+    sys.stdout.write(f"{'out of date' if check else 'written'}: {', '.join(stale) or 'nothing'}\n")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
