@@ -1,0 +1,1 @@
+"""Measures this system: own load generator, calibration, scenarios (`bin/bench --help`)."""

@@ -1,0 +1,69 @@
+"""What to do, and what came of it: the JSON in and out of the load generator."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Mode(StrEnum):
+    """Two kinds of load."""
+
+    CLOSED = "closed"  # every connection asks again as soon as it is answered
+    CROWD = "crowd"  # buyers with habits, arriving by a clock of their own
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """One run. User ids are `user_prefix` + number, `first_user` onwards.
+
+    `limit` ends a closed run after so many requests (0: only `seconds` ends it); without `cycle`
+    every user asks once. Every `holder_every`th request comes from one of `holders` users, called
+    `holder_prefix` + number.
+    """
+
+    host: str = "127.0.0.1"
+    port: int
+    path: str
+    mode: Mode = Mode.CLOSED
+    method: str = "POST"
+    body: str = '{"quantity":1}'
+    connections: int = 50
+    seconds: float = 10.0
+    warm_up_s: float = 0.0
+    limit: int = 0
+    cycle: bool = False
+    users: int = 0
+    first_user: int = 0
+    user_prefix: str = "buyer-"
+    holders: int = 0
+    holder_prefix: str = "holder-"
+    holder_every: int = 0
+    keys: bool = True
+    timeout_s: float = 10.0
+    ids_file: str = ""
+    # Crowd only.
+    arrival_s: float = 8.0
+    clickers: float = 0.10
+    key_reusers: float = 0.05
+    gives_up_after_503: float = 0.2
+    comes_back_s: float = 3.0
+    seed: int = 1
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What one run saw. `codes` counts `status code` pairs, e.g. `409 SOLD_OUT`."""
+
+    requests: int
+    seconds: float
+    rate_per_s: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    codes: dict[str, int]
+    errors: dict[str, int]
+    accepted: int  # distinct reservation ids answered 202
+    queued: int  # answers 202 that said QUEUED: the broker has confirmed
+    pending: int
+    holder_requests: int
+    users_served: int  # distinct users with an accepted reservation
+    double_reservations: int  # users who got a second reservation while the first was alive (crowd)
