@@ -108,14 +108,12 @@ class Receiver(Protocol):
         BrokerUnavailable: from `receive` and `change_invisible`, when the broker cannot be asked.
     """
 
-    def receive(
-        self, *, max_messages: int, invisible_s: int, wait_s: int
-    ) -> list[ReceivedMessage]:
+    def receive(self, *, max_messages: int, invisible_s: int, wait_s: int) -> list[ReceivedMessage]:
         """Long-poll for up to `wait_s`; an empty list when nothing came. At most 32 a call."""
         ...
 
     def ack(self, messages: Sequence[ReceivedMessage], *, timeout_ms: int) -> list[str]:
-        """Ack a batch; return the ids whose ack is not known to have worked. Never raises for it."""
+        """Ack a batch, never raising; return the ids whose ack is not known to have worked."""
         ...
 
     def change_invisible(self, message: ReceivedMessage, *, invisible_s: int) -> ReceivedMessage:
@@ -123,7 +121,7 @@ class Receiver(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop receiving and close connections. Safe to call twice; unblocks a running `receive`."""
+        """Stop and close connections; unblocks a running `receive`. Safe to call twice."""
         ...
 
 
