@@ -1,0 +1,1 @@
+"""Transport: envelope, broker, inbox, outbox, quarantine and the loops around them."""

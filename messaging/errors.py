@@ -6,7 +6,7 @@ class MessagingError(Exception):
 
 
 class TransientError(MessagingError):
-    """Nothing was decided; the same message may succeed later. Stops receiving until a probe passes."""
+    """Nothing was decided; the message may succeed later. Stops receiving until a probe passes."""
 
 
 class PermanentError(MessagingError):

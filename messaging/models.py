@@ -35,6 +35,9 @@ class InboxRow(models.Model):
         db_table = "messaging_inbox"
         managed = False
 
+    def __str__(self) -> str:
+        return f"{self.consumer_group} {self.message_id}"
+
 
 class OutboxRow(models.Model):
     """A message to publish, written in the transaction that justifies it; a partition a day."""
@@ -61,6 +64,9 @@ class OutboxRow(models.Model):
     class Meta:
         db_table = "messaging_outbox"
         managed = False
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.event_id}"
 
 
 class QuarantineStatus(models.TextChoices):
@@ -133,6 +139,9 @@ class QuarantineRow(models.Model):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.consumer_group} {self.message_id}"
+
 
 class GroupPause(models.Model):
     """A group that must not receive: set by the quarantine breaker or an operator."""
@@ -141,6 +150,12 @@ class GroupPause(models.Model):
     reason = models.TextField()
     paused_by = models.CharField(max_length=150)
     paused_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        permissions = [("resume_group", "Can let a paused group receive again")]
+
+    def __str__(self) -> str:
+        return self.consumer_group
 
 
 class Heartbeat(models.Model):
@@ -155,3 +170,6 @@ class Heartbeat(models.Model):
     beat_at = models.DateTimeField()
     state = models.CharField(max_length=24, default="RUNNING")
     detail = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return self.worker_id
