@@ -1,3 +1,8 @@
 """Shared fixtures. Every real part is required: what is missing fails the run, nothing is skipped."""
 
-pytest_plugins = ["tests.fixtures.gate", "tests.fixtures.broker", "tests.fixtures.database"]
+pytest_plugins = [
+    "tests.fixtures.broker",
+    "tests.fixtures.database",
+    "tests.fixtures.gate",
+    "tests.fixtures.system",
+]
