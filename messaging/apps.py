@@ -7,3 +7,7 @@ class MessagingConfig(AppConfig):
     """The `messaging` app."""
 
     name = "messaging"
+
+    def ready(self) -> None:
+        """Register the system checks."""
+        from messaging import checks  # noqa: F401
