@@ -66,8 +66,9 @@ class ReserveReply:
     """Answer for one request of a batch.
 
     `reservation` is the caller's own for RESERVED, the first one for ALREADY_RESERVED,
-    REQUEST_REPLAYED and RESERVATION_ENDED, None otherwise. `stock_left` and `gate_version`
-    describe the SKU's gate right after this request (−1 when the gate is missing).
+    REQUEST_REPLAYED and RESERVATION_ENDED, None otherwise. When the hash of a named reservation is
+    gone, only its id is known and `status` is "": PostgreSQL has the rest. `stock_left` and
+    `gate_version` describe the SKU's gate right after this request (-1 when the gate is missing).
     """
 
     code: ReserveCode
@@ -82,6 +83,25 @@ class MarkCode(IntEnum):
     OK = 1
     NOT_APPLICABLE = 2  # not RESERVED + MQ_PENDING any more, or the lease is another's
     MISSING = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClaimReply:
+    """Answer of claim_due.lua: what the caller holds the lease of, and how many ids had no hash."""
+
+    reservations: list[Reservation]
+    dropped: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GiveBackItem:
+    """One reservation whose send failed for certain."""
+
+    sku_id: int
+    reservation_id: str
+    user_id: str
+    quantity: int
+    idempotency_key: str
 
 
 class GiveBackCode(IntEnum):
@@ -101,6 +121,18 @@ class ConfirmCode(IntEnum):
     NOT_APPLICABLE = 3  # RELEASED
     MISSING = 4  # the hash is gone; both ZSETs were cleared of the id
     RETRY = 5  # the gate is REBUILDING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseItem:
+    """One ended reservation, all from PostgreSQL. `restock` false frees the buyer only."""
+
+    sku_id: int
+    reservation_id: str
+    user_id: str
+    quantity: int
+    restock: bool
+    reason: str
 
 
 class ReleaseCode(IntEnum):
@@ -130,14 +162,14 @@ class AdjustCode(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdjustReply:
-    """Answer of adjust_stock.lua; `units` is what was really given (+) or taken (−)."""
+    """Answer of adjust_stock.lua; `units` is what was really given (+) or taken (-)."""
 
     code: AdjustCode
     units: int
 
 
 class GateWriteCode(IntEnum):
-    """Answers of open_gate.lua, edit_gate.lua, close_gate.lua and the scripts of rebuild."""
+    """Answers of load_gate, open_gate, edit_gate, close_gate and the scripts of rebuild."""
 
     OK = 1
     MISSING = 2
@@ -159,8 +191,29 @@ class GateConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GateLoad:
+    """What warm-up writes to one gate."""
+
+    sku_id: int
+    units: int
+    epoch: int
+    config: GateConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateRebuild:
+    """What the last script of a rebuild writes to one gate: what PostgreSQL's transaction found."""
+
+    sku_id: int
+    units: int
+    epoch: int
+    config: GateConfig
+    buyers: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GateState:
-    """A gate as Redis holds it."""
+    """A gate as Redis holds it. `stock` is -1 when only the hash is there (rebuild of a loss)."""
 
     activity_id: int
     sku_id: int
@@ -171,6 +224,17 @@ class GateState:
     epoch: int
     rebuild_run: int
     stock: int
+    warm: bool  # loaded by warm-up and never opened since
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PendingStats:
+    """How much waits at the gate. `oldest_due_ms`: lowest score of mq_pending, 0 when empty."""
+
+    pending: int
+    oldest_due_ms: int
+    open: int
+    redis_now_ms: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,15 +6,19 @@ class InventoryError(Exception):
 
 
 class OperationRefused(InventoryError):
-    """An operator's request that the sale's state does not allow. The text says why and what to do."""
+    """The sale's state does not allow an operator's request. The text says why and what to do."""
 
 
 class GateUnavailable(InventoryError):
     """Redis did not answer within the deadline: what it did is unknown."""
 
 
+class GateScriptError(InventoryError):
+    """A script refused its arguments or met a key of a wrong type: a bug, nothing was written."""
+
+
 class GateLost(InventoryError):
-    """A gate that was opened once has no keys any more: fail closed, only `rebuild_gate` reopens."""
+    """A gate that was opened once has lost its keys: fail closed, only `rebuild_gate` reopens."""
 
 
 class OutOfStock(InventoryError):

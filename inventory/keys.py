@@ -10,7 +10,7 @@ def tag(activity_id: int) -> str:
 
 
 def gate(activity_id: int, sku_id: int) -> str:
-    """Hash: status, stopped, starts_ms, ends_ms, validity_ms, limits, version, epoch, rebuild_run."""
+    """Hash: status, stopped, window, validity, limits, version, epoch, rebuild_run."""
     return f"{tag(activity_id)}:sku:{sku_id}:gate"
 
 
@@ -30,7 +30,7 @@ def ops(activity_id: int, sku_id: int) -> str:
 
 
 def request(activity_id: int, user_id: str, key: str) -> str:
-    """Hash of one idempotency key of one user: request_id, reservation, fingerprint."""
+    """Text of one idempotency key of one user: `request_id reservation fingerprint`."""
     return f"{tag(activity_id)}:request:{user_id}:{key}"
 
 
@@ -57,3 +57,7 @@ def mark(activity_id: int) -> str:
 def events_channel(activity_id: int) -> str:
     """Pub/sub channel of an activity's reservation status changes, for SSE."""
     return f"{tag(activity_id)}:events"
+
+
+EVENTS_PATTERN = "seckill:{*}:events"
+"""Pattern of all activities' channels, for a process that follows every sale."""

@@ -25,7 +25,8 @@ class Activity(models.Model):
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()
     validity_s = models.PositiveIntegerField(
-        default=300, help_text="How long an accepted buyer's units are kept while his order is made."
+        default=300,
+        help_text="How long an accepted buyer's units are kept while his order is made.",
     )
     pay_window_s = models.PositiveIntegerField(
         default=900, help_text="How long an order may stay unpaid. At most 23 hours."
@@ -84,7 +85,9 @@ class Sku(models.Model):
     class Meta:
         verbose_name = "SKU"
         constraints = [
-            models.CheckConstraint(condition=Q(limit_per_user__gte=1), name="inventory_sku_limit_ck"),
+            models.CheckConstraint(
+                condition=Q(limit_per_user__gte=1), name="inventory_sku_limit_ck"
+            ),
             models.CheckConstraint(condition=Q(price_cents__gte=1), name="inventory_sku_price_ck"),
         ]
 
@@ -95,7 +98,9 @@ class Sku(models.Model):
 class Stock(models.Model):
     """Final stock of a SKU: one hot row, updated by HOT updates only (fillfactor 50, no index)."""
 
-    sku = models.OneToOneField(Sku, on_delete=models.PROTECT, primary_key=True, related_name="stock")
+    sku = models.OneToOneField(
+        Sku, on_delete=models.PROTECT, primary_key=True, related_name="stock"
+    )
     activity_id = models.BigIntegerField()
     available = models.BigIntegerField()
     initial = models.BigIntegerField()
@@ -105,8 +110,13 @@ class Stock(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(available__gte=0), name="inventory_stock_available_ck"),
+            models.CheckConstraint(
+                condition=Q(available__gte=0), name="inventory_stock_available_ck"
+            ),
         ]
+
+    def __str__(self) -> str:
+        return f"stock of SKU {self.pk}"
 
 
 class StockLedger(models.Model):
@@ -127,6 +137,9 @@ class StockLedger(models.Model):
             ),
         ]
         indexes = [models.Index(fields=["sku_id", "id"], name="inventory_stockledger_sku_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.source_id}"
 
 
 class GateOperation(models.Model):
@@ -159,7 +172,14 @@ class GateOperation(models.Model):
                 | Q(status__in=["DONE", "REFUSED"], done_at__isnull=False),
                 name="inventory_gateoperation_done_ck",
             ),
-            models.CheckConstraint(condition=Q(units__gte=0), name="inventory_gateoperation_units_ck"),
+            models.CheckConstraint(
+                condition=Q(units__gte=0), name="inventory_gateoperation_units_ck"
+            ),
+        ]
+        permissions = [
+            ("operate_gate", "Can warm up, open, pause, resume, close and edit a sale"),
+            ("change_units", "Can top up and cut a sale"),
+            ("stop_sale", "Can stop a sale at once"),
         ]
         indexes = [
             models.Index(
@@ -168,3 +188,6 @@ class GateOperation(models.Model):
                 name="inventory_gateoperation_due_idx",
             )
         ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.operation_id}"

@@ -1,4 +1,4 @@
-"""States of an activity, its gate and its operations (pure; charts in docs/states.md come from here)."""
+"""States of an activity, its gate and its operations (pure; docs/states.md is made of them)."""
 
 from enum import StrEnum
 from typing import Final
@@ -91,7 +91,7 @@ class LedgerKind(StrEnum):
 
     INITIAL = "INITIAL"  # + source: sku id
     TOP_UP = "TOP_UP"  # + source: operation id
-    CUT = "CUT"  # − source: operation id
-    SALE = "SALE"  # − source: order id
+    CUT = "CUT"  # - source: operation id
+    SALE = "SALE"  # - source: order id
     RESTOCK = "RESTOCK"  # + source: order id (cancelled or refunded, sold again)
     WITHHELD = "WITHHELD"  # 0 to available, units leave the sale; source: order id

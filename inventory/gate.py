@@ -1,0 +1,251 @@
+"""The two runners of the gate's calls, the only importers of redis for the gate.
+
+A call that did not answer in time has an unknown effect: the runners never repeat one by themselves
+(the client's own retries are off), they raise `GateUnavailable` and the caller decides.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeVar
+
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
+import redis.cluster
+from django.conf import settings
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    TimeoutError,
+)
+from redis.retry import Retry
+
+from inventory.call import Call
+from inventory.errors import GateScriptError, GateUnavailable
+from inventory.lua import SCRIPTS
+
+T = TypeVar("T")
+
+# Loops may wait longer than a buyer: their calls carry hundreds of reservations.
+SYNC_TIMEOUT_S: Final = 2.0
+# A reservation that changes hands between each two calls; practically never more than one.
+MAX_FOLLOW_UPS: Final = 3
+
+_UNAVAILABLE: Final = (
+    ConnectionError,  # also BusyLoadingError: Redis reads its file
+    TimeoutError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ClusterDownError,
+    MasterDownError,
+    RedisClusterException,
+    OSError,
+)
+# Redis can take no writes just now; there is no exception class for these.
+_UNAVAILABLE_REPLIES: Final = ("MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY", "UNBLOCKED")
+
+
+def _failed(error: Exception, call: Call[Any]) -> Exception:
+    """Map an exception of the client to ours."""
+    what = call.script or "read"
+    if isinstance(error, _UNAVAILABLE) or str(error).startswith(_UNAVAILABLE_REPLIES):
+        return GateUnavailable(f"{what}: {type(error).__name__}")
+    return GateScriptError(f"{what}: {error}")
+
+
+def _options(timeout_s: float) -> dict[str, Any]:
+    return {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "decode_responses": True,
+        "protocol": 2,
+        "client_name": "seckill-gate",
+    }
+
+
+class Gate:
+    """Blocking runner, for loops, commands and services. Safe to share between threads."""
+
+    def __init__(self, *, url: str, cluster: bool, timeout_s: float = SYNC_TIMEOUT_S) -> None:
+        options = _options(timeout_s) | {"retry": Retry(NoBackoff(), 0)}
+        # The client types its commands only in part.
+        self._client: Any = (
+            redis.cluster.RedisCluster.from_url(url, **options)
+            if cluster
+            else redis.Redis.from_url(url, **options)
+        )
+
+    def run(self, call: Call[T]) -> T:
+        """Run one call.
+
+        Raises:
+            GateUnavailable: no answer in time; what happened is unknown.
+            GateScriptError: the script refused its arguments; nothing was written.
+        """
+        for _ in range(MAX_FOLLOW_UPS + 1):
+            try:
+                raw = self._send(call)
+            except (redis.RedisError, OSError) as error:
+                raise _failed(error, call) from error
+            following = call.follow_up(raw) if call.follow_up else None
+            if following is None:
+                return call.parse(raw)
+            call = following
+        raise GateUnavailable(f"{call.script}: the reservations named kept changing")
+
+    def _send(self, call: Call[Any]) -> Any:
+        if not call.script:
+            if not call.commands:
+                return []
+            pipeline = self._client.pipeline(transaction=False)
+            for command in call.commands:
+                pipeline.execute_command(*command)
+            return pipeline.execute()
+        script = SCRIPTS[call.script]
+        try:
+            return self._client.execute_command(
+                "EVALSHA", script.sha, len(call.keys), *call.keys, *call.args
+            )
+        except NoScriptError:  # SCRIPT FLUSH, a restart or a new primary: EVAL also loads it
+            return self._client.execute_command(
+                "EVAL", script.source, len(call.keys), *call.keys, *call.args
+            )
+
+    def publish(self, channel: str, payload: bytes) -> None:
+        """Tell whoever listens on a channel; nobody need listen.
+
+        Raises:
+            GateUnavailable: Redis did not answer.
+        """
+        try:
+            self._client.execute_command("PUBLISH", channel, payload)
+        except (redis.RedisError, OSError) as error:
+            raise GateUnavailable(f"publish: {type(error).__name__}") from error
+
+    def server_facts(self) -> tuple[dict[str, str], int]:
+        """Return the settings that readiness asks for, and Redis TIME in epoch ms.
+
+        Raises:
+            GateUnavailable: Redis did not answer.
+        """
+        try:
+            config = {
+                name: dict(self._client.config_get(name)).get(name, "")
+                for name in ("maxmemory-policy", "appendonly", "appendfsync")
+            }
+            seconds, micros = self._client.time()
+        except (redis.RedisError, OSError) as error:
+            raise GateUnavailable(f"readiness: {type(error).__name__}: {error}") from error
+        return config, int(seconds) * 1000 + int(micros) // 1000
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+
+class AsyncGate:
+    """Runner of one event loop, with the short deadline of a buyer's request."""
+
+    def __init__(
+        self, *, url: str = "", cluster: bool | None = None, timeout_s: float | None = None
+    ) -> None:
+        self._url = url or settings.REDIS_URL
+        deadline = settings.SECKILL_GATE_DEADLINE_MS / 1000 if timeout_s is None else timeout_s
+        options = _options(deadline) | {"retry": AsyncRetry(NoBackoff(), 0)}
+        is_cluster = settings.REDIS_CLUSTER if cluster is None else cluster
+        self._client: Any = (
+            redis.asyncio.cluster.RedisCluster.from_url(self._url, **options)
+            if is_cluster
+            else redis.asyncio.Redis.from_url(self._url, **options)
+        )
+
+    async def run(self, call: Call[T]) -> T:
+        """Run one call.
+
+        Raises:
+            GateUnavailable: no answer within the deadline; what happened is unknown.
+            GateScriptError: the script refused its arguments; nothing was written.
+        """
+        for _ in range(MAX_FOLLOW_UPS + 1):
+            try:
+                raw = await self._send(call)
+            except (redis.RedisError, OSError) as error:
+                raise _failed(error, call) from error
+            following = call.follow_up(raw) if call.follow_up else None
+            if following is None:
+                return call.parse(raw)
+            call = following
+        raise GateUnavailable(f"{call.script}: the reservations named kept changing")
+
+    async def _send(self, call: Call[Any]) -> Any:
+        if not call.script:
+            if not call.commands:
+                return []
+            pipeline = self._client.pipeline(transaction=False)
+            for command in call.commands:
+                pipeline.execute_command(*command)
+            return await pipeline.execute()
+        script = SCRIPTS[call.script]
+        try:
+            return await self._client.execute_command(
+                "EVALSHA", script.sha, len(call.keys), *call.keys, *call.args
+            )
+        except NoScriptError:
+            return await self._client.execute_command(
+                "EVAL", script.source, len(call.keys), *call.keys, *call.args
+            )
+
+    async def subscribe(self, *patterns: str) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield (channel, payload) of all channels that match; ends with GateUnavailable.
+
+        One connection for the process: subscribe once (`keys.EVENTS_PATTERN`) and share it.
+
+        Yields:
+            Each message published from now on; what was published before is not repeated. The first
+            item is ("", b""): the subscription stands, snapshots read from here on miss nothing.
+        """
+        client = redis.asyncio.Redis.from_url(
+            self._url,
+            protocol=2,
+            socket_connect_timeout=SYNC_TIMEOUT_S,
+            health_check_interval=10,
+            retry=AsyncRetry(NoBackoff(), 0),
+        )
+        try:
+            async with client.pubsub() as pubsub:
+                await pubsub.psubscribe(*patterns)
+                waiting = len(patterns)
+                async for message in pubsub.listen():
+                    if message["type"] == "psubscribe":
+                        waiting -= 1
+                        if waiting == 0:
+                            yield "", b""
+                    elif message["type"] == "pmessage":
+                        yield message["channel"].decode(), message["data"]
+        except (redis.RedisError, OSError) as error:
+            raise GateUnavailable(f"subscribe: {type(error).__name__}") from error
+        finally:
+            await client.aclose()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+_gate: tuple[int, str, Gate] | None = None
+
+
+def gate() -> Gate:
+    """Return the process's runner, made at first use and again after a fork or a change of URL."""
+    global _gate
+    pid, url = os.getpid(), settings.REDIS_URL
+    if _gate is None or _gate[:2] != (pid, url):
+        _gate = (pid, url, Gate(url=url, cluster=settings.REDIS_CLUSTER))
+    return _gate[2]
