@@ -38,7 +38,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--run-dir", type=Path, help="run folder; a second one is a second, private stack")
+    top.add_argument(
+        "--run-dir", type=Path, help="run folder; a second one is a second, private stack"
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
@@ -52,9 +54,14 @@ def parser() -> argparse.ArgumentParser:
     )
     up.add_argument("--verify", action="store_true", help="check the sha256 of every jar again")
     add("down", "stop everything that was started here, keep the data")
-    add("reset", "stop everything and delete all data, ports, passwords and secrets (not the jar cache)")
+    add(
+        "reset",
+        "stop everything and delete all data, ports, passwords and secrets (not the jar cache)",
+    )
     status = add("status", "tell what is up")
-    status.add_argument("--json", action="store_true", help="for programs: services, addresses, run_dir")
+    status.add_argument(
+        "--json", action="store_true", help="for programs: services, addresses, run_dir"
+    )
     add("env", 'print the addresses and secrets as shell exports: eval "$(bin/stack env)"')
     logs = add("logs", "print the end of the services' output")
     logs.add_argument("service", nargs="?", choices=SERVICES, help="only this one")
@@ -68,8 +75,12 @@ def parser() -> argparse.ArgumentParser:
         add(name, text).add_argument("service", choices=SERVICES)
     kill = add("kill", "send a signal to one service (for fault tests)")
     kill.add_argument("service", choices=SERVICES)
-    kill.add_argument("-s", "--signal", default="TERM", help="TERM (default), KILL, STOP, CONT … or a number")
-    kill.add_argument("-9", dest="signal", action="store_const", const="KILL", help="the same as -s KILL")
+    kill.add_argument(
+        "-s", "--signal", default="TERM", help="TERM (default), KILL, STOP, CONT … or a number"
+    )
+    kill.add_argument(
+        "-9", dest="signal", action="store_const", const="KILL", help="the same as -s KILL"
+    )
     for name, text in (
         ("psql", "run psql on the project's database"),
         ("redis-cli", "run redis-cli on the gate's database"),
@@ -130,7 +141,11 @@ def _port_base() -> int | None:
 
 def _signal(text: str) -> int:
     try:
-        return int(text) if text.isdecimal() else int(signal.Signals["SIG" + text.upper().removeprefix("SIG")])
+        return (
+            int(text)
+            if text.isdecimal()
+            else int(signal.Signals["SIG" + text.upper().removeprefix("SIG")])
+        )
     except KeyError:
         raise StackError(f"no signal {text}: TERM, KILL, STOP, CONT … or a number") from None
 
@@ -169,7 +184,9 @@ def _status(stack: Stack, *, as_json: bool) -> int:
         for name, entry in status["services"].items():
             word = "external" if entry.get("external") else "up" if entry["up"] else "down"
             ports = " ".join(f"{key}={value}" for key, value in entry["ports"].items())
-            print(f"{name:<9} {word:<9} pid {entry['pid'] or '-':<8} since {entry['since'] or '-':<26} {ports}")
+            print(
+                f"{name:<9} {word:<9} pid {entry['pid'] or '-':<8} since {entry['since'] or '-':<26} {ports}"
+            )
         for name, value in stack.urls().items():
             print(f"  {name:<21} {value}")
         print(f"  {'run_dir':<21} {status['run_dir']}")

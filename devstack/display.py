@@ -6,7 +6,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TransferSpeedColumn,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,7 +57,10 @@ class Display:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Remove the live part."""
         self._spinners.stop()
@@ -77,4 +87,6 @@ class Display:
                 self._console.print(f"fetching RocketMQ jars, {event.wanted / 1e6:.0f} MB, once")
         self._spinners.update(self._bar, completed=event.done)
         if event.done == event.wanted:
-            self._console.print(f"[green]✓[/] {'RocketMQ jars':<22} fetched {event.wanted / 1e6:.0f} MB")
+            self._console.print(
+                f"[green]✓[/] {'RocketMQ jars':<22} fetched {event.wanted / 1e6:.0f} MB"
+            )

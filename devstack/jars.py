@@ -36,7 +36,9 @@ class Jar:
     @property
     def name(self) -> str:
         """The coordinates, as a person writes them."""
-        return ":".join(part for part in (self.group, self.artifact, self.version, self.classifier) if part)
+        return ":".join(
+            part for part in (self.group, self.artifact, self.version, self.classifier) if part
+        )
 
     @property
     def filename(self) -> str:
@@ -121,9 +123,14 @@ def ensure(
 def _fetch_all(*, jars: list[Jar], folder: Path, fetch: Fetch, progress: Progress | None) -> None:
     """Fetch ``jars`` with some threads; the first failure stops the rest, what is done stays."""
     wanted, done = sum(jar.size for jar in jars), 0
-    largest_first = sorted(jars, key=lambda jar: -jar.size)  # or the 34 MB one would run alone at the end
+    largest_first = sorted(
+        jars, key=lambda jar: -jar.size
+    )  # or the 34 MB one would run alone at the end
     with ThreadPoolExecutor(THREADS, thread_name_prefix="jars") as pool:
-        futures = {pool.submit(_fetch_one, jar=jar, folder=folder, fetch=fetch): jar for jar in largest_first}
+        futures = {
+            pool.submit(_fetch_one, jar=jar, folder=folder, fetch=fetch): jar
+            for jar in largest_first
+        }
         try:
             for future in as_completed(futures):
                 future.result()

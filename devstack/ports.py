@@ -40,7 +40,10 @@ FIRST, LAST = 15000, 31900
 
 def is_free(port: int) -> bool:
     """Tell whether nobody listens on ``port``; sockets in TIME_WAIT do not count, every server here reuses them."""
-    for host in (HOST, ""):  # a listener on the wildcard address would shadow ours, and two of ours bind it
+    for host in (
+        HOST,
+        "",
+    ):  # a listener on the wildcard address would shadow ours, and two of ours bind it
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -80,7 +83,9 @@ def choose(*, seed: str, free: Callable[[int], bool] = is_free) -> dict[str, int
         ports = explicit(base)
         if all(free(port) for port in ports.values()):
             return ports
-    raise StackError(f"no {BLOCK} free ports in a row between {FIRST} and {LAST}: stop some servers or set SECKILL_PORT_BASE")
+    raise StackError(
+        f"no {BLOCK} free ports in a row between {FIRST} and {LAST}: stop some servers or set SECKILL_PORT_BASE"
+    )
 
 
 def settle(
@@ -111,13 +116,17 @@ def settle(
         return choose(seed=seed, free=free), []
     kept = {name for service in running for name in OWNED[service]}
     if base is not None and known and any(known[name] != ports[name] for name in kept):
-        raise StackError("SECKILL_PORT_BASE differs from the ports of the running stack: bin/stack down first")
+        raise StackError(
+            "SECKILL_PORT_BASE differs from the ports of the running stack: bin/stack down first"
+        )
     taken = [name for name in OFFSETS if name not in kept and not free(ports[name])]
     if not taken:
         return ports, []
     if base is not None:
         name = taken[0]
-        raise PortTaken(f"port {ports[name]} ({name}) is taken: stop its owner or change SECKILL_PORT_BASE={base}")
+        raise PortTaken(
+            f"port {ports[name]} ({name}) is taken: stop its owner or change SECKILL_PORT_BASE={base}"
+        )
     return _replace_taken(ports=ports, taken=taken, seed=seed, free=free), taken
 
 
@@ -127,4 +136,7 @@ def _replace_taken(
     """Give new ports to the services that lost one; the broker's move together, for they must stay in a row."""
     fresh = choose(seed=seed + "again", free=lambda port: free(port) and port not in ports.values())
     moved = {service for service, names in OWNED.items() if any(name in taken for name in names)}
-    return {name: fresh[name] if any(name in OWNED[service] for service in moved) else ports[name] for name in OFFSETS}
+    return {
+        name: fresh[name] if any(name in OWNED[service] for service in moved) else ports[name]
+        for name in OFFSETS
+    }

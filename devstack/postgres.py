@@ -115,7 +115,9 @@ class PostgresServer(Service):
 
     def url(self, *, database: str = DATABASE) -> str:
         """Return the address with user and password."""
-        return f"postgresql://{USER}:{self.settings.postgres_password}@{HOST}:{self.port}/{database}"
+        return (
+            f"postgresql://{USER}:{self.settings.postgres_password}@{HOST}:{self.port}/{database}"
+        )
 
     def discard(self) -> None:
         """Delete the cluster, wherever it is; it must be down."""
@@ -168,7 +170,15 @@ class PostgresServer(Service):
         password_file.touch(mode=0o600)
         password_file.write_text(self.settings.postgres_password, encoding="utf-8")
         self._give(password_file)
-        command = [self.programs / "bin" / "initdb", "-D", self.data, "-U", USER, "-A", "scram-sha-256"]
+        command = [
+            self.programs / "bin" / "initdb",
+            "-D",
+            self.data,
+            "-U",
+            USER,
+            "-A",
+            "scram-sha-256",
+        ]
         command += ["--pwfile", password_file, "-E", "UTF8", "--no-locale", "--no-sync"]
         done = subprocess.run(
             [str(word) for word in command],
@@ -206,12 +216,16 @@ def unprivileged_account() -> Account:
     for user in users:
         if user.pw_uid != 0 and user.pw_gid != 0:
             return Account(name=user.pw_name, uid=user.pw_uid, gid=user.pw_gid)
-    raise StackError("PostgreSQL cannot run as root and there is no other user: create one with useradd")
+    raise StackError(
+        "PostgreSQL cannot run as root and there is no other user: create one with useradd"
+    )
 
 
 def _can_use(*, account: Account, programs: Path, home: Path) -> bool:
     """Tell by trying whether ``account`` can run the programs, read their data and write to ``home``."""
-    script = '"$1/bin/postgres" --version >/dev/null && test -r "$1/share/postgres.bki" && test -w "$2"'
+    script = (
+        '"$1/bin/postgres" --version >/dev/null && test -r "$1/share/postgres.bki" && test -w "$2"'
+    )
     done = subprocess.run(
         ["/bin/sh", "-c", script, "sh", str(programs), str(home)],
         cwd="/",

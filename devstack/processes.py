@@ -83,7 +83,12 @@ def is_frozen(process: psutil.Process) -> bool:
 
 
 def spawn(
-    *, argv: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path, account: Account | None = None
+    *,
+    argv: Sequence[str],
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path,
+    account: Account | None = None,
 ) -> int:
     """Start ``argv`` in a session of its own with its output appended to ``log``; return its pid.
 
@@ -139,7 +144,11 @@ def with_working_directory(*, name: str, directory: Path) -> list[psutil.Process
     found = []
     for process in psutil.process_iter(["name"]):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            if process.info["name"] == name and os.path.samefile(process.cwd(), directory) and alive(process):
+            if (
+                process.info["name"] == name
+                and os.path.samefile(process.cwd(), directory)
+                and alive(process)
+            ):
                 found.append(process)
     return found
 

@@ -30,7 +30,13 @@ def registered_brokers(*, host: str, port: int, timeout_s: float = 2.0) -> dict[
 
 def _request() -> bytes:
     header = json.dumps(
-        {"code": GET_BROKER_CLUSTER_INFO, "language": "PYTHON", "version": 453, "opaque": 1, "flag": 0}
+        {
+            "code": GET_BROKER_CLUSTER_INFO,
+            "language": "PYTHON",
+            "version": 453,
+            "opaque": 1,
+            "flag": 0,
+        }
     ).encode()
     return struct.pack(">ii", 4 + len(header), len(header)) + header
 
@@ -51,4 +57,8 @@ def _masters(body: str) -> dict[str, str]:
         return {}
     content = json.loads(re.sub(r"([{,])(\d+):", r'\1"\2":', body))
     table = content.get("brokerAddrTable") or {}
-    return {name: entry["brokerAddrs"]["0"] for name, entry in table.items() if "0" in entry["brokerAddrs"]}
+    return {
+        name: entry["brokerAddrs"]["0"]
+        for name, entry in table.items()
+        if "0" in entry["brokerAddrs"]
+    }

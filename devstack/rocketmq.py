@@ -75,7 +75,10 @@ class NameServer(RocketMQProgram):
     title = "RocketMQ name server"
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     memory = ("-Xms64m", "-Xmx128m", "-XX:MaxDirectMemorySize=64m")
-    flags = ("-XX:TieredStopAtLevel=1",)
+    flags = (
+        "-XX:TieredStopAtLevel=1",
+    )  # it has little to compute and starts faster with one compiler
+    stop_grace_s = 1  # it keeps nothing on disk that matters and its own shutdown takes 3 s
 
     def prepare(self) -> None:
         """Write its configuration."""
@@ -167,6 +170,8 @@ class Proxy(RocketMQProgram):
     title = "RocketMQ proxy"
     main = "org.apache.rocketmq.proxy.ProxyStartup"
     memory = ("-Xms128m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m")
+    # It keeps nothing, and its own shutdown takes 14 s: what a client has not acked is redelivered anyway.
+    stop_grace_s = 2
 
     def prepare(self) -> None:
         """Write rmq-proxy.json."""

@@ -30,7 +30,7 @@ class Service(ABC):
     name: str
     title: str
     soft_signal: int = signal.SIGTERM
-    start_timeout_s: float = 60
+    start_timeout_s: float = 90
     stop_grace_s: float = 20
 
     def __init__(self, *, folder: RunFolder, settings: Settings) -> None:
@@ -116,7 +116,9 @@ class Service(ABC):
                 raise StackError(self._ended())
             if time.monotonic() > deadline:
                 frozen = " (it is stopped by SIGSTOP)" if processes.is_frozen(process) else ""
-                raise StackError(f"{self.title} is not ready after {limit:.0f} s{frozen}: see {self.log}")
+                raise StackError(
+                    f"{self.title} is not ready after {limit:.0f} s{frozen}: see {self.log}"
+                )
             time.sleep(0.05)
         self.settle()
 
@@ -133,7 +135,11 @@ class Service(ABC):
     def is_up(self) -> bool:
         """Tell whether the process lives, is not frozen, and its main port answers."""
         process = self.process
-        return process is not None and not processes.is_frozen(process) and port_choice.answers(self.port)
+        return (
+            process is not None
+            and not processes.is_frozen(process)
+            and port_choice.answers(self.port)
+        )
 
     def since(self) -> str | None:
         """Return when it was started (ISO 8601), None when it is down."""

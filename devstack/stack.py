@@ -85,7 +85,9 @@ class Stack:
         with self._locked():
             if appendfsync:
                 self.settings.appendfsync = appendfsync
-            running = frozenset(name for name in self.wanted if self.service(name).process is not None)
+            running = frozenset(
+                name for name in self.wanted if self.service(name).process is not None
+            )
             self._settle_ports(running)
             self.folder.save(self.settings)
             self._warn_of_full_disk()
@@ -98,8 +100,8 @@ class Stack:
 
     def down(self) -> None:
         """Stop everything of ours: softly, then by force; return when the ports are free."""
-        with self._locked(), ThreadPoolExecutor(3, thread_name_prefix="stack") as pool:
-            chains = (("postgres",), ("redis",), ("proxy", "broker", "namesrv"))
+        with self._locked(), ThreadPoolExecutor(4, thread_name_prefix="stack") as pool:
+            chains = (("postgres",), ("redis",), ("proxy",), ("broker", "namesrv"))
             jobs = [pool.submit(self._stop_chain, chain) for chain in chains]
         for job in jobs:
             job.result()
@@ -156,7 +158,9 @@ class Stack:
         if name not in self.services:
             raise StackError(f"no service {name!r}: there are {', '.join(SERVICES)}")
         if name in self.external.services:
-            raise StackError(f"{name} is external (named in the environment): bin/stack does not control it")
+            raise StackError(
+                f"{name} is external (named in the environment): bin/stack does not control it"
+            )
         return self.services[name]
 
     def urls(self) -> dict[str, str]:
@@ -191,12 +195,16 @@ class Stack:
         if mark and Path(mark) != self.folder.path:
             other = RunFolder(path=Path(mark))
             theirs = urls.own_urls(folder=other, settings=other.load())
-            own = {key: environ.get(key, "") if environ.get(key) == value else own.get(key, "")
-                   for key, value in theirs.items()}
+            own = {
+                key: environ.get(key, "") if environ.get(key) == value else own.get(key, "")
+                for key, value in theirs.items()
+            }
         return external.from_environment(environ=environ, own=own)
 
     def _locked(self) -> Any:
-        return self.folder.locked(waiting=lambda text: self.tell(Event(service="note", state="note", text=text)))
+        return self.folder.locked(
+            waiting=lambda text: self.tell(Event(service="note", state="note", text=text))
+        )
 
     def _require_ports(self) -> None:
         if not self.settings.ports:
@@ -246,7 +254,9 @@ class Stack:
         if wait:
             service.wait_ready()
             seconds = time.monotonic() - began
-            self.tell(Event(service=name, state="ready", text=self._place(service), seconds=seconds))
+            self.tell(
+                Event(service=name, state="ready", text=self._place(service), seconds=seconds)
+            )
 
     def _stop_chain(self, chain: tuple[str, ...]) -> None:
         for name in chain:
