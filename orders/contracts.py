@@ -63,7 +63,7 @@ class CreateOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelIfUnpaid(msgspec.Struct, frozen=True, kw_only=True):
-    """\"You may look now\": a trigger. The database decides whether anything is cancelled."""
+    """A trigger ("you may look now"). The database decides whether anything is cancelled."""
 
     schema_version: int
     event_type: str

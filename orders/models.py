@@ -43,8 +43,11 @@ class Order(models.Model):
 
     class Meta:
         db_table = "orders_order"
+        permissions = [("cancel_order", "Can cancel unpaid orders of any buyer")]
         constraints = [
-            models.UniqueConstraint(fields=["reservation_id"], name="orders_order_reservation_uniq"),
+            models.UniqueConstraint(
+                fields=["reservation_id"], name="orders_order_reservation_uniq"
+            ),
             models.UniqueConstraint(
                 fields=["activity_id", "sku_id", "user_id"],
                 condition=~Q(status__in=sorted(s.value for s in ENDED)),
@@ -91,6 +94,9 @@ class OrderItem(models.Model):
 
     class Meta:
         db_table = "orders_item"
+
+    def __str__(self) -> str:
+        return f"{self.quantity} x SKU {self.sku_id}"
 
 
 class ReservationRow(models.Model):
@@ -139,6 +145,9 @@ class ReservationRow(models.Model):
             models.Index(fields=["activity_id", "user_id"], name="orders_reservation_user_idx"),
         ]
 
+    def __str__(self) -> str:
+        return self.reservation_id
+
 
 class ReservationExtension(models.Model):
     """An audited permission to order past valid_until; eligibility is never extended otherwise."""
@@ -151,3 +160,6 @@ class ReservationExtension(models.Model):
 
     class Meta:
         db_table = "orders_extension"
+
+    def __str__(self) -> str:
+        return self.reservation_id

@@ -1,0 +1,1 @@
+"""The scanner's jobs, one a file."""

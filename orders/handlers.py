@@ -1,0 +1,108 @@
+"""From a delivered message to its disposition: decode, call, answer. One class for each group.
+
+A body that cannot be decoded is a quarantine decision for that message alone; whatever a call
+raises rolls its batch back and is classified by the consumer loop.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from messaging.broker.base import ReceivedMessage
+from messaging.disposition import DONE, DUPLICATE, Decision, quarantine
+from messaging.envelope import StrictDecoder
+from messaging.errors import PermanentError
+from orders import projection
+from orders.cancel_order import cancel_unpaid
+from orders.contracts import (
+    CancelIfUnpaid,
+    CreateOrder,
+    OrderEvent,
+    ReleaseReservation,
+    cancel_decoder,
+    create_order_decoder,
+    order_event_decoder,
+    release_decoder,
+)
+from orders.create_order import Incoming, create_orders
+from orders.release import release_reservations
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _Handler(Generic[T]):
+    """Decodes a batch, hands the good ones on, puts the answers back in place."""
+
+    def __init__(self, decoder: StrictDecoder[T]) -> None:
+        self._decoder = decoder
+
+    def handle(self, messages: Sequence[ReceivedMessage]) -> Sequence[Decision]:
+        """Answer each message, in order. Raises what `apply` raises, for the whole batch."""
+        decisions: list[Decision | None] = []
+        good: list[tuple[ReceivedMessage, T]] = []
+        for message in messages:
+            try:
+                good.append((message, self._decoder.decode(message.body)))
+                decisions.append(None)
+            except PermanentError as error:
+                decisions.append(quarantine(error.reason, error.detail))
+        answers = iter(self.apply(good) if good else ())
+        return [decision or next(answers) for decision in decisions]
+
+    def apply(self, batch: Sequence[tuple[ReceivedMessage, T]]) -> Sequence[Decision]:
+        """Apply decoded messages; one decision for each."""
+        raise NotImplementedError
+
+
+class OrderCreateHandler(_Handler[CreateOrder]):
+    """ORDER_CREATE → the order transaction."""
+
+    def apply(self, batch: Sequence[tuple[ReceivedMessage, CreateOrder]]) -> Sequence[Decision]:
+        """Make orders or rejects."""
+        return create_orders(
+            [Incoming(message=m, delivery_attempt=r.delivery_attempt) for r, m in batch]
+        )
+
+
+class OrderTimeoutHandler(_Handler[CancelIfUnpaid]):
+    """ORDER_TIMEOUT → the conditional cancel. A trigger that changes nothing is done as well."""
+
+    def apply(self, batch: Sequence[tuple[ReceivedMessage, CancelIfUnpaid]]) -> Sequence[Decision]:
+        """Cancel what is unpaid and past its expiry."""
+        cancel_unpaid([message.order_id for _, message in batch])
+        return [DONE] * len(batch)
+
+
+class ReleaseHandler(_Handler[ReleaseReservation]):
+    """INVENTORY_COMPENSATE → the gate, once."""
+
+    def apply(
+        self, batch: Sequence[tuple[ReceivedMessage, ReleaseReservation]]
+    ) -> Sequence[Decision]:
+        """Release; what the gate defers is acked too, the scanner drives it while it is DUE."""
+        result = release_reservations(m.reservation_id for _, m in batch)
+        return [self._decision(m.reservation_id, result.already, result.unknown) for _, m in batch]
+
+    @staticmethod
+    def _decision(
+        reservation_id: str, already: frozenset[str], unknown: frozenset[str]
+    ) -> Decision:
+        if reservation_id in unknown:
+            return quarantine("RELEASE_NOT_DUE")
+        return DUPLICATE if reservation_id in already else DONE
+
+
+class ProjectionHandler(_Handler[OrderEvent]):
+    """ORDER_EVENT → Redis: confirm and status."""
+
+    def apply(self, batch: Sequence[tuple[ReceivedMessage, OrderEvent]]) -> Sequence[Decision]:
+        """Confirm and publish; both may be repeated."""
+        projection.project([event for _, event in batch])
+        return [DONE] * len(batch)
+
+
+ORDER_CREATE_HANDLER: Final = OrderCreateHandler(create_order_decoder)
+ORDER_TIMEOUT_HANDLER: Final = OrderTimeoutHandler(cancel_decoder)
+RELEASE_HANDLER: Final = ReleaseHandler(release_decoder)
+PROJECTION_HANDLER: Final = ProjectionHandler(order_event_decoder)

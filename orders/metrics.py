@@ -1,0 +1,53 @@
+"""All metrics of orders: names as in docs/metrics.md."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+ORDER_TX_LATENCY: Final = Histogram(
+    "order_tx_latency_seconds",
+    "The order transaction, one batch, from BEGIN to COMMIT.",
+    buckets=(0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5),
+)
+ORDERS_CREATED: Final = Counter("order_created_total", "Orders committed.")
+CANCEL_MESSAGE: Final = Counter("cancel_message_total", "Cancel triggers looked at.")
+CANCEL_TRANSITION: Final = Counter("cancel_transition_success_total", "Orders cancelled.")
+CANCEL_NOOP_PAID: Final = Counter("cancel_noop_paid_total", "Triggers that found a paid order.")
+CANCEL_NOOP_NOT_EXPIRED: Final = Counter(
+    "cancel_noop_not_expired_total", "Triggers that came before the order's expiry."
+)
+CANCEL_NOOP_CANCELED: Final = Counter(
+    "cancel_noop_canceled_total", "Triggers that found a cancelled order."
+)
+CANCEL_NOOP_MISSING: Final = Counter("cancel_noop_missing_total", "Triggers without an order.")
+RELEASE: Final = Counter(
+    "reservation_release_total", "Releases driven at the gate.", ["result"]
+)  # done, deferred
+CONFIRM: Final = Counter(
+    "reservation_confirm_total", "Confirms at the gate.", ["result"]
+)  # the names of ConfirmCode, in lower case; unavailable
+RESEND: Final = Counter(
+    "reservation_resend_total", "Messages sent again by scanner and sweep.", ["outcome"]
+)
+MQ_PENDING: Final = Gauge(
+    "reservation_mq_pending",
+    "Reservations not known to be in the broker.",
+    ["activity"],
+    multiprocess_mode="livemax",
+)
+MQ_PENDING_OLDEST: Final = Gauge(
+    "reservation_mq_pending_oldest_age_seconds",
+    "How long the oldest of them is overdue for its next send.",
+    ["activity"],
+    multiprocess_mode="livemax",
+)
+OPEN: Final = Gauge(
+    "reservation_open",
+    "Reservations without an outcome.",
+    ["activity"],
+    multiprocess_mode="livemax",
+)
+SWEEP: Final = Counter(
+    "reservation_sweep_total", "What the sweep did past valid_until.", ["result"]
+)  # confirmed, released, deferred, held, dropped, rejected
+SCAN_FAILURE: Final = Counter("scanner_failure_total", "Rounds that failed.", ["job"])

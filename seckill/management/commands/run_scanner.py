@@ -1,0 +1,35 @@
+"""`manage.py run_scanner`: the safety nets, one thread for each job."""
+
+import argparse
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from messaging.worker import leave, serve
+from orders.scan.runner import JOBS, loop_of, run_all_once
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs the scanner's jobs: pending (sends uncertain messages again), sweep (settles what "
+        "has no outcome), overdue (cancels unpaid orders), release (gives units back), gate_ops "
+        "(drives operators' changes). SIGTERM finishes what is in flight; a second signal ends at "
+        "once."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--job",
+            action="append",
+            choices=sorted(JOBS),
+            help="run only this job (may be given several times); default: all",
+        )
+        parser.add_argument("--once", action="store_true", help="run each job once and exit")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        names = options["job"] or sorted(JOBS)
+        if options["once"]:
+            for name, count in run_all_once(names).items():
+                self.stdout.write(f"{name}: {count}")
+            return
+        leave(serve(role="scanner", loops=[loop_of(name) for name in names]))
