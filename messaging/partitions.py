@@ -105,9 +105,7 @@ def default_rows() -> dict[str, int]:
     counts = {}
     with connection.cursor() as cursor:
         for table in TABLES:
-            cursor.execute(
-                f"SELECT count(*) FROM (SELECT 1 FROM {table}_default LIMIT 1000)"  # noqa: S608
-            )
+            cursor.execute(f"SELECT count(*) FROM (SELECT 1 FROM {table}_default LIMIT 1000)")  # noqa: S608
             counts[table] = int(cursor.fetchone()[0])
     return counts
 

@@ -169,8 +169,12 @@ def test_outbox_rows_vanish_with_a_rolled_back_transaction() -> None:
         outbox.add(
             [
                 OutboxMessage(
-                    topic="ORDER_EVENT_V1", tag="ORDER_CREATED", event_id="evt_1", keys=[],
-                    body=b"{}", lane=1,
+                    topic="ORDER_EVENT_V1",
+                    tag="ORDER_CREATED",
+                    event_id="evt_1",
+                    keys=[],
+                    body=b"{}",
+                    lane=1,
                 )
             ]
         )

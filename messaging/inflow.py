@@ -1,0 +1,199 @@
+"""From the broker into one loop: poller threads and a buffer as large as the next transaction.
+
+A poller asks only for what there is room for, so that nothing is received that the next transaction
+cannot take. While `held` nothing is asked for, and what a running long poll still brings is left
+un-acked: it comes back after its invisible time.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from django.conf import settings
+
+from messaging import metrics
+from messaging.backpressure import Backoff
+from messaging.broker.base import ReceivedMessage, Receiver
+from messaging.errors import BrokerUnavailable
+from messaging.pulse import Pulse
+
+RECEIVE_MAX: Final = 32  # the broker gives no more in one answer
+_GIVE_BACK_S: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopOptions:
+    """Numbers of one consumer loop.
+
+    Args:
+        batch_max: most messages in one transaction; also the buffer's size.
+        invisible_s: how long a received message stays hidden from others.
+        min_left_s: a message with less of that left is not begun.
+        wait_s: long poll.
+        ack_timeout_ms: deadline of one batch ack.
+        pollers: threads that receive.
+    """
+
+    batch_max: int
+    invisible_s: int
+    min_left_s: float
+    wait_s: int
+    ack_timeout_ms: int
+    pollers: int = 2
+
+    @classmethod
+    def from_settings(cls) -> "LoopOptions":
+        """Return the numbers of the settings."""
+        return cls(
+            batch_max=settings.SECKILL_BATCH_MAX,
+            invisible_s=settings.SECKILL_INVISIBLE_S,
+            min_left_s=settings.SECKILL_MIN_INVISIBLE_LEFT_S,
+            wait_s=settings.SECKILL_LONG_POLL_S,
+            ack_timeout_ms=settings.SECKILL_ACK_TIMEOUT_MS,
+            pollers=getattr(settings, "SECKILL_POLLERS", 2),
+        )
+
+
+class Inflow:
+    """The buffer and its pollers. Starts held."""
+
+    def __init__(
+        self, receiver: Receiver, *, group: str, options: LoopOptions, pulse: Pulse
+    ) -> None:
+        self._receiver = receiver
+        self._group = group
+        self._options = options
+        self._pulse = pulse
+        self._changed = threading.Condition()
+        self._buffer: list[ReceivedMessage] = []
+        self._asked = 0
+        self._held = "starting"
+        self._closed = False
+        self._failing = False
+        self._pollers = [
+            threading.Thread(target=self._poll, args=(f"poller-{n}",), daemon=True)
+            for n in range(options.pollers)
+        ]
+
+    def start(self) -> None:
+        """Start the pollers; they wait until `resume`."""
+        for poller in self._pollers:
+            poller.start()
+
+    @property
+    def failing(self) -> bool:
+        """True while the broker cannot be asked: silence is no proof of an empty queue then."""
+        return self._failing
+
+    def take(self, *, timeout_s: float) -> list[ReceivedMessage]:
+        """Return everything that waits, up to `batch_max`; an empty list when nothing came."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._buffer or self._closed, timeout_s)
+            batch = self._buffer[: self._options.batch_max]
+            del self._buffer[: self._options.batch_max]
+            self._changed.notify_all()
+            return batch
+
+    def hold(self, why: str) -> None:
+        """Ask for nothing more; what waits in the buffer is left un-acked.
+
+        Args:
+            why: `outage` or `paused`, for the counter.
+        """
+        with self._changed:
+            self._held = why
+            self._leave(self._buffer, why)
+            self._buffer.clear()
+
+    def resume(self) -> None:
+        """Ask again."""
+        with self._changed:
+            if self._held:
+                self._held = ""
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ask for nothing more and give back what waits, within a second."""
+        with self._changed:
+            self._closed = True
+            rest = list(self._buffer)
+            self._buffer.clear()
+            self._changed.notify_all()
+        self._leave(rest, "stopping")
+        deadline = time.monotonic() + _GIVE_BACK_S
+        for message in rest:
+            if time.monotonic() > deadline:
+                return
+            try:
+                self._receiver.change_invisible(message, invisible_s=0)
+            except BrokerUnavailable:
+                return  # it comes back by itself
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the pollers, after the receiver was closed."""
+        for poller in self._pollers:
+            if poller.is_alive():
+                poller.join(timeout_s)
+
+    def _poll(self, name: str) -> None:
+        backoff = Backoff(first_s=0.05, cap_s=1.0)
+        while room := self._reserve(name):
+            found: list[ReceivedMessage] = []
+            failed = False
+            try:
+                found = self._receiver.receive(
+                    max_messages=room,
+                    invisible_s=self._options.invisible_s,
+                    wait_s=self._options.wait_s,
+                )
+            except BrokerUnavailable as error:
+                failed = True
+                self._note_failure(str(error))
+            except Exception:
+                # A poller that dies silently would leave a worker that lives and does nothing.
+                failed = True
+                log.exception("receive_crashed", consumer_group=self._group)
+            finally:
+                self._deliver(found, room)
+            self._failing = failed
+            if failed:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, backoff.next_s())
+            else:
+                backoff.reset()
+        self._pulse.end(name)
+
+    def _reserve(self, name: str) -> int:
+        """Wait for room and take it; 0 when closed."""
+        chunk = min(RECEIVE_MAX, self._options.batch_max)
+        with self._changed:
+            while not self._closed:
+                self._pulse.touch(name)
+                room = self._options.batch_max - len(self._buffer) - self._asked
+                if not self._held and room >= chunk:
+                    self._asked += chunk
+                    return chunk
+                self._changed.wait(1.0)
+        return 0
+
+    def _deliver(self, found: list[ReceivedMessage], room: int) -> None:
+        with self._changed:
+            self._asked -= room
+            if self._closed or self._held:
+                self._leave(found, self._held or "stopping")
+            else:
+                self._buffer += found
+            self._changed.notify_all()
+
+    def _leave(self, messages: list[ReceivedMessage], why: str) -> None:
+        if messages:
+            metrics.LEFT.labels(self._group, why).inc(len(messages))
+
+    def _note_failure(self, text: str) -> None:
+        metrics.RECEIVE_FAILURE.labels(self._group).inc()
+        if not self._failing:
+            log.warning("receive_failed", consumer_group=self._group, error=text)

@@ -1,0 +1,29 @@
+"""Celery: schedules only (partitions, later SLA, retention, mail); never in the order path.
+
+`celery -A seckill worker --beat` runs them all.
+"""
+
+import os
+
+from celery import Celery
+from celery.schedules import crontab
+from celery.signals import worker_ready
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill.settings")
+
+app = Celery("seckill")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+app.conf.beat_schedule = {
+    # Every six hours, so that a missed run costs nothing: the window is 14 days.
+    "ensure-partitions": {
+        "task": "messaging.tasks.keep_partitions",
+        "schedule": crontab(minute="17", hour="*/6"),
+    },
+}
+
+
+@worker_ready.connect
+def keep_partitions_at_start(**_: object) -> None:
+    """Make missing days as soon as a worker is up, whatever the schedule says."""
+    app.send_task("messaging.tasks.keep_partitions")

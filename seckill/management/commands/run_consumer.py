@@ -1,0 +1,75 @@
+"""`manage.py run_consumer GROUP…`: consume one or more groups, a loop thread each."""
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from messaging.broker import broker
+from messaging.consumer import run_loop
+from messaging.exit_codes import ExitCode
+from messaging.pulse import Pulse
+from messaging.startup import find_problem
+from messaging.topology import GroupSpec, enabled_groups
+from messaging.worker import Loop, StopSignal, leave, serve
+from seckill.bootstrap import handlers
+
+
+class Command(BaseCommand):
+    help = (
+        "Consume groups until SIGTERM: finishes what is in flight, exits 0 within 10 s; a second "
+        "signal exits at once. GROUP is a registry name, or short: order-create, order-timeout, "
+        "inventory-compensate, order-query-projection."
+    )
+    requires_system_checks = ()  # find_problem runs those that concern a loop
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to consume")
+        parser.add_argument("--all-core", action="store_true", help="all core groups")
+        parser.add_argument("--once", action="store_true", help="one receive per group, then exit")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        specs = _groups(options["groups"], all_core=options["all_core"])
+        problem = find_problem()
+        if problem:
+            self.stderr.write(f"run_consumer: {problem.text}")
+            sys.exit(problem.code)
+        code = serve(role="consumer", loops=[_loop(s, once=options["once"]) for s in specs])
+        if not options["once"]:
+            leave(code)
+        if code is not ExitCode.OK:
+            sys.exit(code)
+
+
+def _groups(names: list[str], *, all_core: bool) -> list[GroupSpec]:
+    known = {spec.name: spec for spec in enabled_groups()}
+    short = {_short(name): spec for name, spec in known.items()}
+    found = [spec for spec in known.values() if all_core and spec.core]
+    for name in names:
+        spec = known.get(name) or short.get(name)
+        if spec is None:
+            raise CommandError(
+                f"no such group: {name}; there are {', '.join(sorted(short))}",
+                returncode=ExitCode.CONFIGURATION,
+            )
+        found.append(spec)
+    if not found:
+        raise CommandError("name at least one group", returncode=ExitCode.CONFIGURATION)
+    return list(dict.fromkeys(found))
+
+
+def _short(name: str) -> str:
+    """CG_SECKILL_ORDER_CREATE_PG_V1 → order-create."""
+    core = name.removeprefix("CG_SECKILL_").removesuffix("_V1").removesuffix("_PG")
+    return core.lower().replace("_", "-")
+
+
+def _loop(spec: GroupSpec, *, once: bool) -> Loop:
+    handler = handlers()[spec.name]
+
+    def run(stop: StopSignal, pulse: Pulse) -> None:
+        receiver = broker().receiver(group=spec.name, topic=spec.topic, tags=spec.tags)
+        run_loop(spec, handler, receiver, stop, pulse=pulse, once=once)
+
+    return Loop(name=_short(spec.name), group=spec.name, run=run)
