@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from bench.loadgen.http1 import Connection, Response
+from bench.loadgen.http1 import Connection, Response, retry_after_s
 from bench.loadgen.plan import Plan
 from bench.loadgen.requests import RequestBuilder
 from bench.loadgen.tally import Tally
@@ -30,6 +30,9 @@ class ClosedLoop:
                 requests[place] = holders[(place // plan.holder_every) % len(holders)]
         self._requests = requests
         self._limit = plan.limit or (0 if plan.cycle else len(requests))
+        self._waiting: list[Connection] = []
+        self._later = 0
+        self._again: list[int] = []
 
     def restart_counts(self) -> Tally:
         """Forget what the warm-up counted; return it."""
@@ -42,20 +45,19 @@ class ClosedLoop:
         self._maybe_finished()
 
     def idle(self, connection: Connection) -> None:
-        """Send the next request."""
-        if self.stopped or (self._limit and self.sent >= self._limit):
-            self.stopped = True
+        """Send the next request, or who has to come again."""
+        if self.stopped:
             self._maybe_finished()
-            return
-        request, connection.ticket = self._requests[self._next]
-        self._next += 1
-        if self._next == len(self._requests):
-            self._next = 0
-        if not self.sent:
-            self.first_sent_epoch_s = time.time()
-        self.sent += 1
-        self._open += 1
-        connection.send(request)
+        elif self._again:
+            self._send(connection, self._again.pop())
+        elif not self._limit or self.sent < self._limit:
+            place = self._next
+            self._next = place + 1 if place + 1 < len(self._requests) else 0
+            self.sent += 1
+            self._send(connection, place)
+        else:
+            self._waiting.append(connection)
+            self._maybe_finished()
 
     def answered(self, connection: Connection, response: Response, data: bytes) -> None:
         """Count an answer and go on."""
@@ -65,21 +67,48 @@ class ClosedLoop:
         tally = self.tally
         tally.answers += 1
         tally.histogram.add((now - connection.sent_ns) // 1000)
-        user: int = connection.ticket  # type: ignore[assignment]
+        place: int = connection.ticket  # type: ignore[assignment]
+        user = self._requests[place][1]
         if user < 0:
             tally.holder_requests += 1
         if response.status == 202:
             tally.accepted(response, data, user)
         else:
             tally.refused(response, data)
+            if self._plan.retry and response.status in (429, 503):
+                self._come_again(place, retry_after_s(data, response.body_start))
         self.idle(connection)
 
     def failed(self, ticket: object, reason: str) -> None:
         """Count a request that got no answer."""
         self._open -= 1
         self.tally.error(reason)
+        if self._plan.retry and isinstance(ticket, int):
+            self._come_again(ticket, 0)
         self._maybe_finished()
 
+    def _send(self, connection: Connection, place: int) -> None:
+        if not self.first_sent_epoch_s:
+            self.first_sent_epoch_s = time.time()
+        connection.ticket = place
+        self._open += 1
+        connection.send(self._requests[place][0])
+
+    def _come_again(self, place: int, after_s: float) -> None:
+        self._later += 1
+        asyncio.get_running_loop().call_later(max(after_s, 0.1), self._came_again, place)
+
+    def _came_again(self, place: int) -> None:
+        self._later -= 1
+        self._again.append(place)
+        while self._waiting:
+            connection = self._waiting.pop()
+            if connection.usable:
+                self.idle(connection)
+                return
+
     def _maybe_finished(self) -> None:
-        if self.stopped and not self._open:
+        exhausted = self._limit and self.sent >= self._limit and not (self._later or self._again)
+        if not self._open and (self.stopped or exhausted):
+            self.stopped = True
             self.finished.set()

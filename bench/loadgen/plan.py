@@ -38,6 +38,7 @@ class Plan(msgspec.Struct, kw_only=True):
     holder_prefix: str = "holder-"
     holder_every: int = 0
     keys: bool = True
+    retry: bool = False  # closed: who got 503, 429 or no answer asks again with the same key
     timeout_s: float = 10.0
     ids_file: str = ""
     # Crowd only.

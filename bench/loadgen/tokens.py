@@ -22,7 +22,7 @@ def buyer_tokens(
 ) -> Iterator[str]:
     """Yield one access token for each user id."""
     now = int(time.time())
-    claims: dict[str, object] = {"iat": now, "exp": now + lifetime_s, "typ": "access"}
+    claims: dict[str, object] = {"iat": now, "exp": now + lifetime_s, "use": "access"}
     if issuer:
         claims["iss"] = issuer
     if audience:

@@ -1,0 +1,109 @@
+"""`accept` and `sold-out`: what the hot path answers, without consumers."""
+
+from typing import Any
+
+from bench.bench import LIFTED, Bench, Outcome
+from bench.loadgen.plan import Plan
+from seckill.demo.sale import Sale, make_sale, open_sale
+
+_MOST_PER_S = 14_000  # users made for each second: nobody asks twice
+_HOLDERS = 100
+
+
+def accept(bench: Bench) -> Outcome:
+    """Every connection posts for a new user each time; all are accepted."""
+    connections = bench.connections or 200
+    seconds = bench.wish.seconds or 10.0
+    bench.start("web")
+    place = make_sale(name="bench accept", stock=LIFTED, max_open=LIFTED, max_pending=LIFTED)
+    open_sale(place)
+    warm_up_s = 2.0
+    plan = Plan(
+        port=bench.rig.port,
+        path=place.path,
+        connections=connections,
+        seconds=seconds,
+        warm_up_s=warm_up_s,
+        users=int((seconds + warm_up_s) * _MOST_PER_S),
+    )
+    result = _run(bench, plan)
+    outcome = _outcome(result, connections)
+    outcome.rate_per_s = round(result["queued"] / result["seconds"], 1)
+    outcome.more |= {"accepted": result["accepted"], "pending": result["pending"]}
+    outcome.notes.append(
+        f"consumers off; stock, max_open and max_pending lifted to {LIFTED};"
+        f" {result['pending']} of {result['accepted']} were PENDING (not counted)"
+    )
+    return outcome
+
+
+def sold_out(bench: Bench) -> Outcome:
+    """All units are held; everybody else is told so, and holders are served again."""
+    connections = bench.connections or 200
+    seconds = bench.wish.seconds or 10.0
+    bench.start("web")
+    place = make_sale(name="bench sold out", stock=_HOLDERS, max_pending=LIFTED)
+    open_sale(place)
+    _hand_out(bench, place)
+    plan = Plan(
+        port=bench.rig.port,
+        path=place.path,
+        connections=connections,
+        seconds=seconds,
+        warm_up_s=1.0,
+        users=20_000,
+        cycle=True,
+        holders=_HOLDERS,
+        holder_every=100,
+        keys=True,
+    )
+    result = _run(bench, plan)
+    outcome = _outcome(result, connections)
+    served = result["codes"].get("409 ALREADY_RESERVED", 0) + result["codes"].get("202", 0)
+    outcome.more |= {"holders_asked": result["holder_requests"], "holders_served": served}
+    outcome.notes.append(
+        f"{served} of {result['holder_requests']} requests of holders named their reservation"
+    )
+    return outcome
+
+
+def _hand_out(bench: Bench, place: Sale) -> None:
+    """Let the holders buy every unit."""
+    plan = Plan(
+        port=bench.rig.port,
+        path=place.path,
+        connections=10,
+        seconds=30,
+        users=_HOLDERS,
+        user_prefix="holder-",
+        retry=True,
+    )
+    with bench.load(plan, name="holders") as load:
+        load.wait_ready()
+        load.go()
+        load.result(timeout_s=60)
+
+
+def _run(bench: Bench, plan: Plan) -> dict[str, Any]:
+    with bench.load(plan) as load:
+        load.wait_ready(timeout_s=120)
+        bench.say(f"{plan.connections} connections for {plan.seconds:.0f} s")
+        load.go()
+        return load.result(timeout_s=plan.seconds + plan.warm_up_s + 60)
+
+
+def _outcome(result: dict[str, Any], connections: int) -> Outcome:
+    failed = sum(
+        count
+        for code, count in result["codes"].items()
+        if code.startswith(("4", "5", "0")) and code not in ("409 SOLD_OUT", "409 ALREADY_RESERVED")
+    )
+    return Outcome(
+        rate_per_s=result["rate_per_s"],
+        p50_ms=result["p50_ms"],
+        p95_ms=result["p95_ms"],
+        p99_ms=result["p99_ms"],
+        errors=failed + sum(result["errors"].values()),
+        connections=connections,
+        more={"codes": result["codes"], "generator_cpu_s": result["cpu_s"]},
+    )

@@ -1,0 +1,23 @@
+"""Runs a scenario by name. Imports the product: only after the rig has set the environment."""
+
+from collections.abc import Callable
+from typing import Final
+
+from bench.bench import Bench, Outcome
+from bench.scenarios.accept import accept, sold_out
+from bench.scenarios.drain import drain, drain_full
+from bench.scenarios.sale import burst, sale
+
+_RUN: Final[dict[str, Callable[[Bench], Outcome]]] = {
+    "accept": accept,
+    "sold-out": sold_out,
+    "drain": drain,
+    "drain-full": drain_full,
+    "sale": sale,
+    "burst": burst,
+}
+
+
+def run(bench: Bench) -> Outcome:
+    """Run the scenario that was wished for on a stack that is set up."""
+    return _RUN[bench.wish.scenario](bench)

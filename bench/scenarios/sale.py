@@ -1,0 +1,129 @@
+"""`sale` and `burst`: the whole path under a crowd, all groups running."""
+
+import time
+from typing import Any, Final
+
+from bench.audit import audit, wait_for_orders
+from bench.bench import Bench, Outcome
+from bench.commits import Commits, read_commits
+from bench.loadgen.plan import Plan
+from seckill.demo.sale import Sale, make_sale, open_sale
+
+_ALL: Final = ("orders", "core", "sender", "scanner", "celery", "web")
+
+
+def sale(bench: Bench) -> Outcome:
+    """20 000 units, 22 000 buyers, 50 connections; who is asked to come again does."""
+    units, buyers = 20_000, 22_000
+    connections = bench.connections or 50
+    result, accepted, place = _sell(bench, units=units, buyers=buyers, connections=connections)
+    commits = read_commits(place.activity_id, validity_s=place.validity_s)
+    wanted = int(units * 0.99)
+    outcome = _outcome(bench, place, result, accepted, commits, connections)
+    if commits.count < wanted:
+        outcome.errors += wanted - commits.count
+        outcome.notes.append(f"only {commits.count} orders")
+        return outcome
+    seconds = commits.committed_s[wanted - 1] - result["first_sent_epoch_s"]
+    outcome.rate_per_s = round(wanted / seconds, 1)
+    outcome.more |= {"seconds_to_99_percent": round(seconds, 3)}
+    outcome.notes.append(
+        f"99 % of {units} orders committed {seconds:.2f} s after the first request;"
+        f" accepted at {result['accepted'] / result['seconds']:.0f}/s; the times are the buyers'"
+    )
+    return outcome
+
+
+def burst(bench: Bench) -> Outcome:
+    """10 000 accepted as fast as the gate takes them, then all of them become orders."""
+    buyers = 10_000
+    connections = bench.connections or 200
+    result, accepted, place = _sell(bench, units=buyers, buyers=buyers, connections=connections)
+    commits = read_commits(place.activity_id, validity_s=place.validity_s)
+    outcome = _outcome(bench, place, result, accepted, commits, connections)
+    outcome.rate_per_s = round(result["accepted"] / result["seconds"], 1)
+    late = commits.lateness
+    outcome.p50_ms = late.percentile_ms(50)
+    outcome.p95_ms = late.percentile_ms(95)
+    outcome.p99_ms = late.percentile_ms(99)
+    span = commits.committed_s[-1] - result["first_sent_epoch_s"] if commits.count else 0.0
+    outcome.more |= {"all_orders_s": round(span, 3), "orders_per_s": round(commits.rate(), 1)}
+    outcome.notes.append(
+        f"{result['accepted']} accepted in {result['seconds']:.2f} s, all orders {span:.2f} s after"
+        " the first request; the times are from reservation to committed order"
+    )
+    return outcome
+
+
+def _sell(
+    bench: Bench, *, units: int, buyers: int, connections: int
+) -> tuple[dict[str, Any], list[str], Sale]:
+    bench.start(*_ALL)
+    _warm_up(bench)
+    place = make_sale(name=f"bench {bench.wish.scenario}", stock=units)
+    open_sale(place)
+    plan = Plan(
+        port=bench.rig.port,
+        path=place.path,
+        connections=connections,
+        seconds=120,
+        users=buyers,
+        retry=True,
+    )
+    with bench.load(plan) as load:
+        load.wait_ready(timeout_s=120)
+        bench.say(f"{buyers} buyers, {units} units, {connections} connections")
+        load.go()
+        result = load.result(timeout_s=180)
+        accepted = load.accepted_ids()
+    wait_for_orders(bench, place, len(accepted), timeout_s=180, rest=True)
+    return result, accepted, place
+
+
+def _warm_up(bench: Bench) -> None:
+    """Let 1 000 buyers through the whole path of another sale."""
+    place = make_sale(name="bench warm-up", stock=1_000)
+    open_sale(place)
+    plan = Plan(
+        port=bench.rig.port,
+        path=place.path,
+        connections=20,
+        seconds=60,
+        users=1_000,
+        user_prefix="early-",
+        retry=True,
+    )
+    with bench.load(plan, name="warm-up") as load:
+        load.wait_ready()
+        load.go()
+        result = load.result(timeout_s=90)
+    wait_for_orders(bench, place, result["accepted"], timeout_s=60, rest=True)
+    time.sleep(1.0)
+
+
+def _outcome(
+    bench: Bench,
+    place: Sale,
+    result: dict[str, Any],
+    accepted: list[str],
+    commits: Commits,
+    connections: int,
+) -> Outcome:
+    found, breaches = audit(bench, place, accepted)
+    return Outcome(
+        rate_per_s=0.0,
+        p50_ms=result["p50_ms"],
+        p95_ms=result["p95_ms"],
+        p99_ms=result["p99_ms"],
+        errors=len(breaches) + sum(result["errors"].values()),
+        connections=connections,
+        orders=found,
+        more={
+            "accepted": len(accepted),
+            "orders": commits.count,
+            "codes": result["codes"],
+            "exact_commit_times": commits.exact,
+            "lateness_p99_ms": commits.lateness.percentile_ms(99),
+            "breaches": breaches,
+        },
+    )

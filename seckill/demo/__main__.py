@@ -1,0 +1,121 @@
+"""`bin/demo`: set up, sell, audit, show where to look."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from devstack.display import Display
+from devstack.errors import StackError
+from devstack.stack import Stack
+from seckill.demo.processes import StartFailed
+from seckill.demo.rig import ADMIN, Rig
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bin/demo",
+        description="A whole flash sale on the real stack: set up, run, audit.",
+        epilog="Without --exit everything stays up until Ctrl-C, for you to look around.",
+    )
+    parser.add_argument("--buyers", type=int, default=20_000, help="the crowd (default 20000)")
+    parser.add_argument("--stock", type=int, default=1_000, help="units on sale (default 1000)")
+    parser.add_argument("--exit", action="store_true", help="stop everything at the end")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run the demo; return 0 without a breach, 1 with one, 2 or more when it could not run."""
+    options = _parser().parse_args(argv)
+    if options.buyers < 1 or options.stock < 1:
+        sys.stderr.write("bin/demo: --buyers and --stock must be 1 or more\n")
+        return 2
+    signal.signal(signal.SIGTERM, _terminated)
+    console = Console(highlight=False)
+    rig = Rig(
+        Stack(environ=os.environ),
+        name="demo",
+        environment={"SECKILL_LOG_LEVEL": os.environ.get("SECKILL_LOG_LEVEL", "WARNING")},
+    )
+    try:
+        return _run(rig, console, options)
+    except (StackError, StartFailed) as error:
+        sys.stderr.write(f"bin/demo: {error}\n")
+        return getattr(error, "exit_code", 3)
+    except KeyboardInterrupt:
+        console.print("stopping …")
+        return 130
+    finally:
+        rig.stop_processes()
+        if options.exit or rig.admin_password == "":
+            rig.stop_servers()
+
+
+def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    console.print("1/4  PostgreSQL, Redis and RocketMQ: seconds; the first time some minutes")
+    with Display() as display:
+        rig.start_servers(tell=display.tell)
+    console.print("2/4  tables, topics and consumer groups: seconds")
+    rig.prepare()
+    console.print("3/4  the processes: web, consumers, sender, scanner, schedules")
+    rig.start()
+    rig.wait_web()
+    rig.wait_workers(5)
+    count, megabytes = rig.supervisor.python_memory_mb()
+    console.print(
+        f"     {count} Python processes, {megabytes} MB; ready after"
+        f" {time.monotonic() - began:.0f} s; logs in {rig.supervisor.logs}"
+    )
+    console.print(f"4/4  the sale: {options.buyers} buyers, {options.stock} units")
+    result = _sell(rig, console, options)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if not options.exit:
+        _stay(rig, console, result["activity"])
+    return 1 if result["breaches"] else 0
+
+
+def _sell(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, object]:
+    from seckill.demo.result import audit, show
+    from seckill.demo.story import tell
+
+    told = tell(rig, console, buyers=options.buyers, stock=options.stock)
+    result = audit(told, environment=rig.environment)
+    crashes = rig.supervisor.crashes()
+    if crashes:
+        console.print(f"{crashes} processes ended and were started again: see the logs")
+    console.print()
+    show(console, result)
+    return result
+
+
+def _stay(rig: Rig, console: Console, activity: object) -> None:
+    """Leave everything up until Ctrl-C."""
+    console.print()
+    console.print(f"activity page  {rig.base_url}/activities/{activity}")
+    console.print(f"admin          {rig.base_url}/admin/   {ADMIN} / {rig.admin_password}")
+    console.print(f"API docs       {rig.base_url}/api/docs")
+    console.print(f"logs           {rig.supervisor.logs}")
+    console.print("Ctrl-C stops the processes; bin/stack down stops the servers.", style="bold")
+    try:
+        while True:
+            rig.supervisor.check()
+            time.sleep(2)
+    except KeyboardInterrupt:
+        console.print("stopping the processes …")
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

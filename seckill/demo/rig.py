@@ -1,0 +1,151 @@
+"""Everything under a run: servers, database, topics, an administrator, processes. All real.
+
+Django may only be imported once `prepare` has put the stack's addresses into the environment.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from devstack.stack import Event, Stack
+from seckill.demo.processes import (
+    StartFailed,
+    Supervisor,
+    free_port,
+    product_programs,
+    run_environment,
+    wait_http,
+)
+
+ADMIN: Final = "admin"
+
+
+class Rig:
+    """The system of one run.
+
+    Args:
+        stack: its servers.
+        name: of the folder for configuration, logs and results inside the stack's run folder.
+        environment: more variables for all processes.
+    """
+
+    def __init__(self, stack: Stack, *, name: str, environment: dict[str, str]) -> None:
+        self.stack = stack
+        self.folder = stack.folder.path / name
+        self.environment: dict[str, str] = {}
+        self.port = 0
+        self.admin_password = ""
+        self.started: set[str] = set()
+        self._more = environment
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Address of the web server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The supervisor, once `start` was called."""
+        if self._supervisor is None:
+            raise StartFailed("no processes were started")
+        return self._supervisor
+
+    def start_servers(
+        self, *, appendfsync: str | None = None, tell: Callable[[Event], None] | None = None
+    ) -> None:
+        """Start the servers that are not up; `started` then has the names of those."""
+        before = {
+            name for name in self.stack.wanted if self.stack.service(name).process is not None
+        }
+        if tell is not None:
+            self.stack.tell = tell
+        self.stack.up(appendfsync=appendfsync)
+        self.started = set(self.stack.wanted) - before
+
+    def prepare(self) -> None:
+        """Migrate, make topics and groups, set the administrator's password. Repeatable.
+
+        From here on Django may be used in this process.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.environment = run_environment(
+            self.stack.environment(), folder=self.folder, **self._more
+        )
+        # Only what the stack and the demo say; the rest is this process' own environment already.
+        os.environ.update(self.environment)
+        import django
+        from django.core.management import call_command
+
+        django.setup()
+        call_command("migrate", verbosity=0, interactive=False)
+        call_command("provision_broker")
+        self._set_admin_password()
+
+    def start(self, *, port: int = 8000, only: Collection[str] | None = None) -> None:
+        """Start the processes; the web server takes `port` or the next free one.
+
+        Args:
+            port: preferred.
+            only: names of the programs to start now; the others wait for `start_program`.
+
+        Raises:
+            StartFailed: one of them does not start.
+        """
+        self._supervisor = Supervisor(folder=self.folder, environment=self.environment)
+        self._supervisor.end_leftovers()
+        self.port = free_port(port)
+        self._supervisor.start(
+            [
+                replace(program, autostart=only is None or program.name in only)
+                for program in product_programs(port=self.port)
+            ]
+        )
+
+    def wait_web(self, *, timeout_s: float = 40) -> None:
+        """Wait until the web server answers."""
+        wait_http(f"{self.base_url}/healthz", timeout_s=timeout_s, check=self.supervisor.check)
+
+    def wait_workers(self, roles: int, *, timeout_s: float = 40) -> None:
+        """Wait until so many worker processes beat.
+
+        Raises:
+            StartFailed: fewer after `timeout_s`.
+        """
+        folder = Path(self.environment["SECKILL_HEARTBEAT_DIR"])
+        deadline = time.monotonic() + timeout_s
+        while len(list(folder.iterdir())) < roles:
+            self.supervisor.check()
+            if time.monotonic() > deadline:
+                raise StartFailed(f"fewer than {roles} workers: see {self.supervisor.logs}")
+            time.sleep(0.1)
+
+    def stop_processes(self) -> None:
+        """Stop the product's processes. Safe to call twice."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.stop()
+
+    def stop_servers(self) -> None:
+        """Stop the servers that this run started; those that were up stay up."""
+        if self.started == set(self.stack.wanted):
+            self.stack.down()
+        else:
+            for name in sorted(self.started, reverse=True):
+                self.stack.stop(name)
+        self.started = set()
+
+    def _set_admin_password(self) -> None:
+        from django.contrib.auth import get_user_model
+
+        users = get_user_model()
+        self.admin_password = secrets.token_urlsafe(9)
+        user, _ = users.objects.get_or_create(
+            username=ADMIN, defaults={"is_staff": True, "is_superuser": True}
+        )
+        user.set_password(self.admin_password)
+        user.save()

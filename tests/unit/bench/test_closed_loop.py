@@ -1,0 +1,140 @@
+"""The closed loop against a real local server: every request answered once, refusals come again."""
+
+import asyncio
+
+import pytest
+
+from bench.loadgen.closed import ClosedLoop
+from bench.loadgen.crowd import Crowd
+from bench.loadgen.plan import Mode, Plan
+from bench.loadgen.pool import Pool
+from bench.loadgen.requests import RequestBuilder
+
+ACCEPT = b'{"reservation_id":"rsv_%026d","status":"QUEUED"}'
+
+
+class Shop:
+    """Refuses or drops the first requests, then accepts each key once."""
+
+    def __init__(self, *, refuse: int = 0, drop: int = 0) -> None:
+        self.refuse, self.drop = refuse, drop
+        self.keys: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                await reader.readexactly(14)
+                if self.drop:
+                    self.drop -= 1
+                    break
+                key = head.split("idempotency-key: ")[1].split("\r\n")[0]
+                if self.refuse:
+                    self.refuse -= 1
+                    status, body = b"503 Busy", b'{"code":"BUSY"}'
+                else:
+                    if key not in self.keys:
+                        self.keys.append(key)
+                    status, body = b"202 Accepted", ACCEPT % self.keys.index(key)
+                writer.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: ")
+                writer.write(b"%d\r\n\r\n" % len(body) + body)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def open_shop():
+    servers = []
+
+    async def open_it(shop: Shop) -> int:
+        server = await asyncio.start_server(shop.serve, "127.0.0.1", 0)
+        servers.append(server)
+        return server.sockets[0].getsockname()[1]
+
+    yield open_it
+    for server in servers:
+        server.close()
+
+
+async def play(plan: Plan):
+    builder = RequestBuilder(plan, secret="")
+    driver = Crowd(plan, builder) if plan.mode is Mode.CROWD else ClosedLoop(plan, builder)
+    pool = Pool(plan, driver)
+    await pool.open()
+    tasks = []
+    if isinstance(driver, Crowd):
+        driver.arrive()
+        tasks.append(asyncio.ensure_future(driver.tick()))
+    pool.start()
+    try:
+        await asyncio.wait_for(driver.finished.wait(), 10 if plan.mode is Mode.CLOSED else 1.5)
+    except TimeoutError:
+        assert plan.mode is Mode.CROWD
+        driver.stop()
+    for task in tasks:
+        task.cancel()
+    await pool.settle()
+    pool.close()
+    return driver.tally
+
+
+async def test_every_user_is_answered_once(open_shop):
+    shop = Shop()
+    port = await open_shop(shop)
+    tally = await play(Plan(port=port, path="/p", users=100, connections=7))
+    assert tally.codes == {"202": 100}
+    assert (len(tally.reservations), tally.queued, tally.errors) == (100, 100, {})
+
+
+async def test_the_refused_come_again_with_the_same_key(open_shop):
+    shop = Shop(refuse=5)
+    port = await open_shop(shop)
+    tally = await play(Plan(port=port, path="/p", users=20, connections=4, retry=True))
+    assert tally.codes == {"202": 20, "503 BUSY": 5}
+    assert len(shop.keys) == 20
+
+
+async def test_a_dropped_connection_is_an_error_and_is_replaced(open_shop):
+    shop = Shop(drop=3)
+    port = await open_shop(shop)
+    tally = await play(Plan(port=port, path="/p", users=20, connections=2, retry=True))
+    assert tally.errors == {"closed": 3}
+    assert tally.codes == {"202": 20}
+
+
+async def test_without_retry_a_refusal_is_final(open_shop):
+    shop = Shop(refuse=5, drop=1)
+    port = await open_shop(shop)
+    tally = await play(Plan(port=port, path="/p", users=20, connections=4))
+    assert tally.codes["202"] + 5 + sum(tally.errors.values()) == 20
+
+
+async def test_a_limit_ends_a_cycle(open_shop):
+    shop = Shop()
+    port = await open_shop(shop)
+    plan = Plan(port=port, path="/p", users=10, connections=3, cycle=True, limit=35)
+    tally = await play(plan)
+    assert tally.codes == {"202": 35}
+    assert len(tally.reservations) == 10
+
+
+async def test_a_crowd_clicks_at_least_once_each_and_reused_keys_name_one_reservation(open_shop):
+    shop = Shop(refuse=10)
+    port = await open_shop(shop)
+    plan = Plan(
+        port=port,
+        path="/p",
+        mode=Mode.CROWD,
+        users=60,
+        connections=10,
+        arrival_s=0.2,
+        clickers=0.0,
+        key_reusers=1.0,
+        gives_up_after_503=0.0,
+    )
+    tally = await play(plan)
+    assert tally.codes["202"] == 180
+    assert len(tally.reservations) == 60
+    assert tally.double_reservations == 0
