@@ -324,7 +324,8 @@ def _received(topic: str, item: _Stored, delivery: _Delivery) -> ReceivedMessage
         delivery_attempt=delivery.attempt,
         receipt_handle=delivery.handle,
         invisible_until=delivery.invisible_until,
-        stored_at_ms=item.stored_at_ms,
+        # A delayed message is stored anew when it is due.
+        stored_at_ms=max(item.stored_at_ms, item.message.deliver_at_ms or 0),
     )
 
 

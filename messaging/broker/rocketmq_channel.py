@@ -20,6 +20,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from django.conf import settings
+from grpc.experimental import ChannelOptions
 
 _LOG_MODULE: Final = "rocketmq.v5.log.log_config"
 _OPTIONS: Final = (
@@ -32,6 +33,8 @@ _OPTIONS: Final = (
     # Each client has its own connection: session and calls of a receiver meet the same proxy.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    # Reading a stream without a second thread: 60 instead of 100 µs of CPU per received message.
+    (ChannelOptions.SingleThreadedUnaryStream, 1),
 )
 _client_numbers = itertools.count(1)
 _opened_in: int | None = None  # pid in which gRPC was started
