@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import psutil
+import psutil  # type: ignore[import-untyped,unused-ignore]
 
 from devstack.errors import StackError
 

@@ -92,6 +92,11 @@ class NameServer(RocketMQProgram):
         """Tell whether it listens."""
         return answers(self.port)
 
+    def settle(self) -> None:
+        """Introduce a broker that is already running: a restarted name server knows nobody."""
+        if answers(self.settings.ports["broker"]):
+            remoting.register_now(host=HOST, port=self.settings.ports["broker"])
+
 
 class Broker(RocketMQProgram):
     """Stores the messages."""
@@ -136,6 +141,8 @@ class Broker(RocketMQProgram):
                 "autoCreateSubscriptionGroup": "false",
                 # receiving with an invisible time (POP) and delayed messages need it
                 "timerWheelEnable": "true",
+                # 5.5.0 spins on one core until this interval (10 s) has passed for the first time
+                "transactionMetricFlushInterval": 1000,
                 "slaveReadEnable": "false",
                 # a few threads: they wait for one flush together, and there are two cores
                 "sendMessageThreadPoolNums": 8,
@@ -155,7 +162,12 @@ class Broker(RocketMQProgram):
         The name server keeps a killed broker for two minutes, so its word alone is not enough; and the broker
         opens its port before it registers, while a proxy that starts in between dies.
         """
-        return answers(self.port) and self.said("boot success") and self.is_registered()
+        if not (answers(self.port) and self.said("boot success")):
+            return False
+        if self.is_registered():
+            return True
+        remoting.register_now(host=HOST, port=self.port)
+        return self.is_registered()
 
     def is_registered(self) -> bool:
         """Ask the name server."""

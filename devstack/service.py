@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import psutil
-
     from devstack.processes import Account
     from devstack.state import RunFolder, Settings
 
@@ -53,7 +51,7 @@ class Service(ABC):
         return self.folder.log(self.name)
 
     @property
-    def process(self) -> psutil.Process | None:
+    def process(self) -> processes.Process | None:
         """The living process, None when it is down."""
         return processes.find(processes.load_record(self.folder.pid_file(self.name)))
 
@@ -82,7 +80,7 @@ class Service(ABC):
         kept = ("PATH", "HOME", "LANG", "TMPDIR")
         return {name: os.environ[name] for name in kept if name in os.environ} | {"TZ": "UTC"}
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 (most services have nothing to do)
         """Do what is needed once it is ready, before others use it; must be harmless when repeated."""
 
     def start(self) -> None:

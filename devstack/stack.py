@@ -98,8 +98,16 @@ class Stack:
                 job.result()
         return self.urls()
 
-    def down(self) -> None:
-        """Stop everything of ours: softly, then by force; return when the ports are free."""
+    def down(self, *, force: bool = False) -> None:
+        """Stop everything of ours; return when the ports are free.
+
+        Args:
+            force: SIGKILL at once, for a stack whose data nobody needs (a soft stop takes 10 to 20 s).
+        """
+        if force:
+            for service in map(self.service, self.wanted):
+                if service.process is not None:
+                    processes.send_signal(service.process, signals.SIGKILL)
         with self._locked(), ThreadPoolExecutor(4, thread_name_prefix="stack") as pool:
             chains = (("postgres",), ("redis",), ("proxy",), ("broker", "namesrv"))
             jobs = [pool.submit(self._stop_chain, chain) for chain in chains]
@@ -108,7 +116,7 @@ class Stack:
 
     def reset(self) -> None:
         """Stop everything and delete its data, settings and secrets; the jar cache stays."""
-        self.down()
+        self.down(force=True)
         postgres = self.services["postgres"]
         assert isinstance(postgres, PostgresServer)  # noqa: S101
         postgres.discard()
