@@ -61,6 +61,7 @@ class MqStatus(StrEnum):
 class OperationKind(StrEnum):
     """What an operator asked of a sale."""
 
+    WARM_UP = "WARM_UP"
     OPEN = "OPEN"
     PAUSE = "PAUSE"
     RESUME = "RESUME"
@@ -76,7 +77,7 @@ class OperationStatus(StrEnum):
 
     REQUESTED = "REQUESTED"
     DONE = "DONE"
-    REFUSED = "REFUSED"  # an older edit overtaken by a newer one, or a cut of nothing
+    REFUSED = "REFUSED"  # overtaken by a newer change, or a cut of nothing
 
 
 OPERATION_ALLOWED: Final[dict[OperationStatus, frozenset[OperationStatus]]] = {
