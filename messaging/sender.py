@@ -1,0 +1,130 @@
+"""The sender's loops: one or more threads a lane, and one that keeps the gauges.
+
+A full claim loops at once, an empty one waits 20 ms, doubling to 250 ms. The lane of timeouts waits
+while the order group lags over a second: orders first.
+"""
+
+import time
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseFailure
+from django.db import connection
+
+from messaging import metrics, partitions, selectors
+from messaging.backpressure import Backoff, IdleWait, lane_must_wait
+from messaging.broker.base import Broker
+from messaging.outbox import LANE_COMPENSATE, LANE_EVENTS, LANE_TIMEOUTS
+from messaging.pulse import LoopState, Pulse
+from messaging.relay import Relay
+from messaging.sqlstate import reason_of
+from messaging.topology import CG_ORDER_CREATE
+from messaging.worker import Loop, StopSignal
+
+_LIMIT: Final = {LANE_COMPENSATE: 512, LANE_EVENTS: 512, LANE_TIMEOUTS: 256}
+_THREADS: Final = (
+    ("compensate", LANE_COMPENSATE),
+    ("events", LANE_EVENTS),
+    ("events-2", LANE_EVENTS),
+    ("timeouts", LANE_TIMEOUTS),
+)
+_LAG_CHECK_S: Final = 0.25
+_GAUGES_S: Final = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+def sender_loops(broker: Broker, stop: StopSignal, *, once: bool = False) -> list[Loop]:
+    """Return the loops of a sender process.
+
+    Args:
+        broker: gives the one producer that all of them share.
+        stop: the process's stop signal.
+        once: each lane runs one round and ends.
+    """
+    relay = Relay(
+        broker.producer(),
+        lease_s=settings.SECKILL_OUTBOX_LEASE_S,
+        timeout_ms=settings.SECKILL_PUBLISH_TIMEOUT_MS,
+        stopping=stop.is_set,
+    )
+    loops = [
+        Loop(name=name, run=LaneLoop(relay, lane=lane, once=once).run) for name, lane in _THREADS
+    ]
+    return loops if once else [*loops, Loop(name="gauges", run=keep_gauges)]
+
+
+class LaneLoop:
+    """Rounds of one lane until stopped."""
+
+    def __init__(self, relay: Relay, *, lane: int, once: bool = False) -> None:
+        self._relay = relay
+        self._lane = lane
+        self._once = once
+        self._idle = IdleWait()
+        self._backoff = Backoff()
+        self._lag_read_at = 0.0
+        self._waits = False
+
+    def run(self, stop: StopSignal, pulse: Pulse) -> None:
+        """Loop until stopped. A database that is away is waited for; nothing is lost meanwhile."""
+        sent = 0
+        while not stop.is_set():
+            pulse.touch()
+            try:
+                if self._must_wait():
+                    pulse.report(LoopState.WAITING, lane=self._lane, claimed=sent)
+                    stop.wait(_LAG_CHECK_S)
+                    continue
+                claimed = self._relay.run_round(lane=self._lane, limit=_LIMIT[self._lane])
+                sent += claimed
+                self._backoff.reset()
+                pulse.report(LoopState.RUNNING, lane=self._lane, claimed=sent)
+                if self._once:
+                    return
+                stop.wait(self._idle.after(claimed=claimed, limit=_LIMIT[self._lane]))
+            except DatabaseFailure as error:
+                connection.close()
+                pulse.report(LoopState.WAITING, lane=self._lane)
+                log.warning("sender_waits", lane=self._lane, reason=reason_of(error))
+                stop.wait(self._backoff.next_s())
+
+    def _must_wait(self) -> bool:
+        """Tell whether this lane lets the order group go first; asks four times a second."""
+        if self._lane != LANE_TIMEOUTS or self._once:
+            return False
+        now = time.monotonic()
+        if now - self._lag_read_at >= _LAG_CHECK_S:
+            self._lag_read_at = now
+            orders = selectors.group_lag(CG_ORDER_CREATE)
+            self._waits = lane_must_wait(
+                lane_is_timeouts=True, order_members=orders.members, order_lag_s=orders.lag_s
+            )
+        return self._waits
+
+
+def keep_gauges(stop: StopSignal, pulse: Pulse) -> None:
+    """Publish what lies in outbox, quarantine and DEFAULT partitions, every 5 s."""
+    while not stop.is_set():
+        pulse.touch()
+        try:
+            _read_gauges()
+        except DatabaseFailure as error:
+            connection.close()
+            log.warning("gauges_not_read", reason=reason_of(error))
+        stop.wait(_GAUGES_S)
+
+
+def _read_gauges() -> None:
+    for lane in selectors.outbox_backlog():
+        metrics.OUTBOX_DUE.labels(lane.lane).set(lane.rows)
+        metrics.OUTBOX_OLDEST.labels(lane.lane).set(lane.oldest_s)
+    metrics.QUARANTINE_OPEN.clear()
+    metrics.QUARANTINE_OLDEST.clear()
+    for group in selectors.open_quarantine():
+        metrics.QUARANTINE_OPEN.labels(group.group).set(group.rows)
+        metrics.QUARANTINE_OLDEST.labels(group.group).set(group.oldest_s)
+    metrics.PARTITION_DAYS_LEFT.set(partitions.days_left())
+    for table, rows in partitions.default_rows().items():
+        metrics.DEFAULT_ROWS.labels(table).set(rows)
