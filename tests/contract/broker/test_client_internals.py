@@ -1,0 +1,340 @@
+"""Every part of the client package that we use, and every trap in it that we step around."""
+
+import gzip
+import hashlib
+import hmac
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import grpc
+import pytest
+
+from messaging import topology
+from messaging.broker.base import FailureClass, SendOutcome
+from messaging.broker.rocketmq import RocketMQBroker
+from messaging.broker.rocketmq_channel import Connection, Credentials, new_client_id, protocol
+from messaging.broker.rocketmq_decode import Answer, decode
+from messaging.broker.rocketmq_producer import build_request
+from messaging.errors import BrokerUnavailable
+from tests.contract.broker.harness import Harness, collect, message
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _python(code: str, **environ: str) -> dict[str, object]:
+    """Run code in a fresh process with Django set up; it prints one JSON object."""
+    program = "import json, logging, os, sys\nimport django\ndjango.setup()\n" + textwrap.dedent(
+        code
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "seckill.settings", **environ},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_client_does_not_take_over_logging(tmp_path: Path) -> None:
+    found = _python(
+        """
+        before = [repr(h) for h in logging.getLogger().handlers]
+        from messaging.broker.rocketmq_channel import protocol
+        protocol()
+        logger = logging.getLogger("rocketmq-python-client")
+        print(json.dumps({
+            "same": before == [repr(h) for h in logging.getLogger().handlers],
+            "own": [repr(h) for h in logger.handlers],
+            "propagate": logger.propagate,
+        }))
+        """,
+        HOME=str(tmp_path),
+    )
+
+    assert found == {"same": True, "own": [], "propagate": True}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_trap_in_the_clients_logging_is_still_there(tmp_path: Path) -> None:
+    """When this fails, the stand-in in `protocol()` may go."""
+    subprocess.run(
+        [sys.executable, "-c", "import rocketmq"],
+        env={"HOME": str(tmp_path)},
+        check=True,
+        timeout=60,
+    )
+
+    assert (tmp_path / "logs" / "rocketmq_python").is_dir()
+
+
+def test_django_does_not_pay_for_the_client() -> None:
+    found = _python(
+        """
+        import messaging.broker, messaging.broker.base, messaging.broker.memory
+        import messaging.checks, messaging.provision
+        print(json.dumps({n: n in sys.modules for n in ("grpc", "rocketmq", "google.protobuf")}))
+        """
+    )
+
+    assert found == {"grpc": False, "rocketmq": False, "google.protobuf": False}
+
+
+def test_a_fork_after_the_first_connection_is_refused_not_hung(real: Harness) -> None:
+    found = _python(
+        """
+        from messaging.broker import broker
+        producer = broker().producer()
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                broker().producer()
+                os.write(write, b"made")
+            except RuntimeError as error:
+                os.write(write, str(error).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print(json.dumps({"child": os.read(read, 1000).decode()}))
+        """
+    )
+
+    assert "before it forked" in str(found["child"])
+
+
+def test_a_broker_made_before_a_fork_works_in_the_child(real: Harness) -> None:
+    """Only clients open connections: the factory itself may be inherited."""
+    found = _python(
+        """
+        from messaging.broker import broker
+        from messaging.broker.base import OutgoingMessage
+        inherited = broker()
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            result = inherited.producer().send([OutgoingMessage(
+                topic="ORDER_CREATE_V1", message_id="evt_fork", body=b"{}", tag="CREATE_ORDER",
+                keys=(),
+            )], timeout_ms=3000)
+            os.write(write, result.outcome.encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print(json.dumps({
+            "child": os.read(read, 100).decode(), "same": broker() is inherited,
+        }))
+        """,
+        SECKILL_TOPIC_PREFIX=topology.physical_topic(""),
+    )
+
+    assert found == {"child": "CONFIRMED", "same": True}
+
+
+def test_the_stub_has_the_calls_that_we_make() -> None:
+    with grpc.insecure_channel("127.0.0.1:1") as channel:
+        stub = protocol().stub(channel)
+        calls = (
+            "SendMessage", "QueryRoute", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration",
+            "Telemetry", "NotifyClientTermination",
+        )  # fmt: skip
+        assert [name for name in calls if not hasattr(stub, name)] == []
+
+
+def test_a_send_request_carries_exactly_what_was_given(real: Harness) -> None:
+    topic = real.topic(topology.TopicType.DELAY)
+    sent = message(topic, deliver_at_ms=1_700_000_000_123)
+
+    request = build_request([sent])
+
+    (out,) = request.messages
+    system = out.system_properties
+    assert out.topic.name == topology.physical_topic(topic)
+    assert (out.body, dict(out.user_properties)) == (sent.body, sent.properties)
+    assert (system.message_id, tuple(system.keys), system.tag) == (
+        sent.message_id, sent.keys, sent.tag,
+    )  # fmt: skip
+    assert system.delivery_timestamp.ToMilliseconds() == 1_700_000_000_123
+    assert system.message_type == protocol().definitions.MessageType.DELAY
+    assert abs(system.born_timestamp.ToMilliseconds() - time.time() * 1000) < 5_000
+
+
+def test_the_headers_are_signed_with_the_access_key_and_show_no_secret() -> None:
+    connection = Connection(
+        endpoints="127.0.0.1:1", credentials=Credentials(ak="buyer", sk="top-secret")
+    )
+
+    headers = dict(connection.metadata("client-1"))
+
+    mac = hmac.new(b"top-secret", headers["x-mq-date-time"].encode(), hashlib.sha1).hexdigest()
+    assert headers["authorization"] == (
+        f"MQv2-HMAC-SHA1 Credential=buyer, SignedHeaders=x-mq-date-time, Signature={mac}"
+    )
+    assert headers["x-mq-client-id"] == "client-1"
+    assert "top-secret" not in repr(headers) + repr(connection)
+
+
+def test_client_ids_differ() -> None:
+    assert len({new_client_id() for _ in range(100)}) == 100
+
+
+def test_tls_with_an_unknown_certificate_is_refused(real: Harness) -> None:
+    """The proxy's own test certificate proves nothing: no message leaves the process."""
+    settings = Connection.from_settings()
+    producer = RocketMQBroker(Connection(endpoints=settings.endpoints, tls=True)).producer()
+
+    result = producer.send([message(real.topic())], timeout_ms=3000)
+
+    assert (result.outcome, result.failure) == (
+        SendOutcome.DEFINITE_FAILURE,
+        FailureClass.RETRY_LATER,
+    )
+    producer.close()
+
+
+def test_a_proxy_that_forgot_our_settings_is_told_them_again(real: Harness) -> None:
+    """The trap `"settings" is null`: it lasts up to ten minutes unless they are sent again."""
+    topic = real.topic()
+    with real.receiver(topic) as receiver:
+        producer = real.broker.producer()
+        producer.send([message(topic)], timeout_ms=3000)
+        receiver.ack(collect(receiver), timeout_ms=3000)
+        receiver._say_goodbye()  # the proxy drops everything that it knows of this client
+        producer.send([message(topic)], timeout_ms=3000)
+        began = time.monotonic()
+
+        (got,) = collect(receiver)
+
+        assert time.monotonic() - began < 5
+        assert receiver.ack([got], timeout_ms=3000) == []
+        producer.close()
+
+
+def test_close_unblocks_a_running_receive_at_once(real: Harness) -> None:
+    topic = real.topic()
+    receiver = real.broker.receiver(group=real.group(topic), topic=topic)
+    ended: list[float] = []
+
+    def work() -> None:
+        with pytest.raises(BrokerUnavailable):
+            receiver.receive(max_messages=1, invisible_s=10, wait_s=20)
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not receiver._polls:
+        assert time.monotonic() < deadline
+    before = threading.active_count()
+
+    receiver.close()
+    closed_at = time.monotonic()
+    thread.join(5)
+
+    assert ended[0] - closed_at < 1
+    assert threading.active_count() <= before - 2  # the poller and the session
+
+
+def test_a_group_that_the_broker_does_not_have_is_named(real: Harness) -> None:
+    topic = real.topic()
+    group = "CG_TEST_NOT_PROVISIONED_V1"
+    receiver = real.broker.receiver(group=group, topic=topic)
+
+    with pytest.raises(BrokerUnavailable):
+        receiver.receive(max_messages=1, invisible_s=10, wait_s=5)
+    receiver.close()
+
+
+def _answer(body: bytes, encoding: str, digest: str = "", kind: str = "MD5") -> Answer:
+    types = protocol().definitions
+    delivered = types.Message(body=body)
+    delivered.system_properties.message_id = "evt_1"
+    delivered.system_properties.body_encoding = types.Encoding.Value(encoding)
+    delivered.system_properties.body_digest.type = types.DigestType.Value(kind)
+    delivered.system_properties.body_digest.checksum = digest
+    answer = Answer()
+    answer.messages.append(delivered)
+    return answer
+
+
+def _md5(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding"),
+    [
+        (b"hello", "IDENTITY"),
+        (gzip.compress(b"hello"), "GZIP"),
+        (zlib.compress(b"hello"), "GZIP"),
+    ],
+)
+def test_bodies_are_unpacked(packed: bytes, encoding: str) -> None:
+    (got,) = decode(_answer(packed, encoding, _md5(packed)), topic="T", called_at=0, invisible_s=1)
+
+    assert got.body == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [
+        ("CRC32", f"{zlib.crc32(b'hello'):08X}"),
+        ("MD5", _md5(b"hello")),
+        ("SHA1", hashlib.sha1(b"hello", usedforsecurity=False).hexdigest().upper()),
+    ],
+)
+def test_a_body_that_does_not_match_its_digest_is_left_out(kind: str, digest: str) -> None:
+    good = _answer(b"hello", "IDENTITY", digest, kind)
+    bad = _answer(b"hellp", "IDENTITY", digest, kind)
+
+    assert len(decode(good, topic="T", called_at=0, invisible_s=1)) == 1
+    assert decode(bad, topic="T", called_at=0, invisible_s=1) == []
+
+
+@pytest.mark.parametrize(
+    "packed", [b"no gzip", gzip.compress(b"x")[:-9], gzip.compress(b"x" * (5 << 20))]
+)
+def test_a_body_that_cannot_be_unpacked_is_left_out(packed: bytes) -> None:
+    answer = _answer(packed, "GZIP", _md5(packed))
+
+    assert decode(answer, topic="T", called_at=0, invisible_s=1) == []
+
+
+@pytest.mark.parametrize(
+    ("age_s", "called_ago_s", "wanted_ago_s"),
+    [(3.0, 10.0, 3.0), (30.0, 10.0, 10.0), (-5.0, 10.0, 0.0), (None, 10.0, 10.0)],
+    ids=["late reader", "wall clock ahead", "wall clock behind", "no time stamp"],
+)
+def test_the_invisible_time_counts_from_the_answer_not_from_its_reading(
+    age_s: float | None, called_ago_s: float, wanted_ago_s: float
+) -> None:
+    answer = _answer(b"x", "IDENTITY", _md5(b"x"))
+    if age_s is not None:
+        answer.delivered_at_ms = round((time.time() - age_s) * 1000)
+    now = time.monotonic()
+
+    (got,) = decode(answer, topic="T", called_at=now - called_ago_s, invisible_s=15)
+
+    assert got.invisible_until == pytest.approx(now - wanted_ago_s + 15, abs=0.1)
+
+
+def test_the_proxy_says_when_it_delivered(real: Harness) -> None:
+    topic = real.topic()
+    producer = real.broker.producer()
+    producer.send([message(topic)], timeout_ms=3000)
+    producer.close()
+    with real.receiver(topic) as receiver:
+        receiver._ready_session()
+        answer = receiver._poll(receiver._receive_request(1, 30, 5), timeout_s=8)
+
+    assert len(answer.messages) == 1
+    assert abs(time.time() * 1000 - answer.delivered_at_ms) < 2000
+    assert answer.messages[0].system_properties.body_digest.checksum == _md5(b'{"n":1}')
