@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import psutil  # type: ignore[import-untyped,unused-ignore]
+
     from devstack.processes import Account
     from devstack.state import RunFolder, Settings
 
@@ -51,7 +53,7 @@ class Service(ABC):
         return self.folder.log(self.name)
 
     @property
-    def process(self) -> processes.Process | None:
+    def process(self) -> psutil.Process | None:
         """The living process, None when it is down."""
         return processes.find(processes.load_record(self.folder.pid_file(self.name)))
 
