@@ -185,7 +185,7 @@ class GateOperation(models.Model):
             models.Index(
                 fields=["requested_at"],
                 condition=Q(status="REQUESTED"),
-                name="inventory_gateoperation_due_idx",
+                name="inventory_gateop_due_idx",
             )
         ]
 

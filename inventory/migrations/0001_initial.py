@@ -123,7 +123,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='gateoperation',
-            index=models.Index(condition=models.Q(('status', 'REQUESTED')), fields=['requested_at'], name='inventory_gateoperation_due_idx'),
+            index=models.Index(condition=models.Q(('status', 'REQUESTED')), fields=['requested_at'], name='inventory_gateop_due_idx'),
         ),
         migrations.AddConstraint(
             model_name='gateoperation',
