@@ -17,7 +17,7 @@ from bench.calibration import Calibration, calibrate
 from bench.generator import GeneratorFailed
 from bench.scenarios import SCENARIOS, Scenario
 from devstack.errors import StackError
-from seckill.demo.processes import StartFailed
+from seckill.demo.supervision import StartFailed
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 

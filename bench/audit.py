@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from bench.bench import Bench
-from seckill.demo.result import check_invariants, promised
+from seckill.demo.result import breach_text, check_invariants, promised
 from seckill.demo.sale import Numbers, Sale, look
 
 
@@ -34,4 +34,4 @@ def audit(bench: Bench, sale: Sale, accepted_ids: list[str]) -> tuple[dict[str, 
         "oversold": int(report.get("oversold", 0)),
         "duplicates": int(report.get("duplicates", 0)),
     }
-    return numbers, [str(breach) for breach in report.get("breaches", [])]
+    return numbers, [breach_text(breach) for breach in report.get("breaches", [])]

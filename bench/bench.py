@@ -104,7 +104,7 @@ class Bench:
 
     def say(self, text: str) -> None:
         """Tell what happens now."""
-        self.console.print(f"{time.strftime('%H:%M:%S')}  {text}")
+        self.console.print(f"{time.strftime('%H:%M:%S')}  {text}", soft_wrap=True)
 
 
 def workers_of(names: Sequence[str]) -> int:

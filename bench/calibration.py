@@ -11,7 +11,8 @@ import psycopg
 
 from bench.generator import Generator
 from bench.loadgen.plan import Plan
-from seckill.demo.processes import Program, Supervisor, free_port, wait_http
+from seckill.demo.processes import free_port, wait_http
+from seckill.demo.supervision import Program, Supervisor
 
 _SECONDS: Final = 3.0
 _BATCH: Final = 64

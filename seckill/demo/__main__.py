@@ -14,8 +14,8 @@ from rich.console import Console
 from devstack.display import Display
 from devstack.errors import StackError
 from devstack.stack import Stack
-from seckill.demo.processes import StartFailed
 from seckill.demo.rig import ADMIN, Rig
+from seckill.demo.supervision import StartFailed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,8 +90,8 @@ def _sell(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, 
     told = tell(rig, console, buyers=options.buyers, stock=options.stock)
     result = audit(told, environment=rig.environment)
     crashes = rig.supervisor.crashes()
-    if crashes:
-        console.print(f"{crashes} processes ended and were started again: see the logs")
+    for name, count in crashes.items():
+        console.print(f"{name} ended {count} times and was started again: see its log")
     console.print()
     show(console, result)
     return result
@@ -107,8 +107,7 @@ def _stay(rig: Rig, console: Console, activity: object) -> None:
     console.print("Ctrl-C stops the processes; bin/stack down stops the servers.", style="bold")
     try:
         while True:
-            rig.supervisor.check()
-            time.sleep(2)
+            time.sleep(3600)
     except KeyboardInterrupt:
         console.print("stopping the processes …")
 

@@ -10,8 +10,8 @@ from django.db import connection
 from rich.console import Console
 from rich.table import Table
 
-from seckill.demo.processes import CHECKOUT
 from seckill.demo.story import Told
+from seckill.demo.supervision import CHECKOUT
 
 KEYS: Final = (
     "accepted",
@@ -25,6 +25,18 @@ KEYS: Final = (
     "broken",
     "duplicates",
     "breaches",
+)
+_ROWS: Final = (
+    ("accepted", "reservations promised to buyers"),
+    ("orders", "made of them in PostgreSQL"),
+    ("paid", "orders kept"),
+    ("canceled", "not paid in time, units returned"),
+    ("refunded", "paid and given back"),
+    ("sold_out", "answers, for the crowd is larger"),
+    ("oversold", "must be 0: units sold beyond the stock"),
+    ("lost", "must be 0: accepted without order or reason"),
+    ("broken", "must be 0: accepted, refused later"),
+    ("duplicates", "must be 0: second order or second effect"),
 )
 _MUST_BE_ZERO: Final = ("oversold", "lost", "broken", "duplicates")
 # Each reservation that a buyer was promised must have an outcome; a broken one was refused later.
@@ -98,28 +110,29 @@ def show(console: Console, result: dict[str, Any]) -> None:
     table.add_column()
     table.add_column(justify="right", style="bold")
     table.add_column(style="dim")
-    rows = (
-        ("accepted", "reservations promised to buyers"),
-        ("orders", "made of them in PostgreSQL"),
-        ("paid", "orders kept"),
-        ("canceled", "not paid in time, units returned"),
-        ("refunded", "paid and given back"),
-        ("sold_out", "answers, for the crowd is larger"),
-        ("oversold", "must be 0: units sold beyond the stock"),
-        ("lost", "must be 0: accepted without order or reason"),
-        ("broken", "must be 0: accepted, refused later"),
-        ("duplicates", "must be 0: second order or second effect"),
-    )
-    table.add_row("stock", str(result["stock"]), "units offered")
-    for key, note in rows:
+    for sale in result["report"].get("sales", []):
+        offered = sale["initial"] + sale["topped_up"] - sale["cut"]
+        table.add_row("units offered", str(offered), "stock + top-ups - cuts")
+        table.add_row("  sold", str(sale["live_units"]), "in orders that stand")
+        table.add_row("  left", str(sale["available"]), "in PostgreSQL, for the next buyer")
+        table.add_row("  withheld", str(sale["withheld"]), "taken off the sale", end_section=True)
+    for key, note in _ROWS:
         bad = key in _MUST_BE_ZERO and result[key]
         table.add_row(key.replace("_", " "), str(result[key]), note, style="red" if bad else None)
     console.print(table)
     console.print(
         f"{result['requests']} requests, p50 {result['p50_ms']:.1f} ms,"
-        f" p99 {result['p99_ms']:.1f} ms from click to answer; {result['seconds']} s in all"
+        f" p99 {result['p99_ms']:.1f} ms from click to answer; {result['seconds']} s in all",
+        soft_wrap=True,
     )
     for breach in result["breaches"]:
-        console.print(f"breach: {breach}", style="red")
+        console.print(f"breach: {breach_text(breach)}", style="red", soft_wrap=True)
     if not result["breaches"]:
         console.print("no breach: every unit is accounted for", style="green")
+
+
+def breach_text(breach: Any) -> str:
+    """Return one line for a breach, ours (text) or of `check_invariants` (a record)."""
+    if not isinstance(breach, dict):
+        return str(breach)
+    return f"{breach['rule']}: {breach['count']}, for example {', '.join(breach['samples'][:3])}"

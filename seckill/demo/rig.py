@@ -3,6 +3,7 @@
 Django may only be imported once `prepare` has put the stack's addresses into the environment.
 """
 
+import io
 import os
 import secrets
 import time
@@ -13,13 +14,12 @@ from typing import Final
 
 from devstack.stack import Event, Stack
 from seckill.demo.processes import (
-    StartFailed,
-    Supervisor,
     free_port,
     product_programs,
     run_environment,
     wait_http,
 )
+from seckill.demo.supervision import StartFailed, Supervisor
 
 ADMIN: Final = "admin"
 
@@ -83,7 +83,7 @@ class Rig:
 
         django.setup()
         call_command("migrate", verbosity=0, interactive=False)
-        call_command("provision_broker")
+        call_command("provision_broker", stdout=io.StringIO())
         self._set_admin_password()
 
     def start(self, *, port: int = 8000, only: Collection[str] | None = None) -> None:

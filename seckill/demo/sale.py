@@ -6,7 +6,8 @@ from datetime import timedelta
 from django.db import connection
 from django.utils import timezone
 
-from inventory import operations
+from inventory import operations, selectors
+from inventory.activities import NewSku, create_activity
 from inventory.gate import gate
 from inventory.verbs import gate_state, open_page, pending_stats
 
@@ -68,30 +69,32 @@ def make_sale(
     stock: int,
     validity_s: int = 300,
     pay_window_s: int = 900,
-    max_open: int | None = None,
-    max_pending: int | None = None,
+    max_open: int = 20_000,
+    max_pending: int = 2_000,
     minutes: int = 60,
 ) -> Sale:
     """Create an activity with one SKU, load its stock into the gate and open it.
 
-    Cost: some statements and one Lua call; the operation that opens it is driven here and by the
-    scanner, whoever comes first.
+    Cost: some statements and one Lua call.
     """
     now = timezone.now()
-    limits = {"max_open": max_open, "max_pending": max_pending}
-    activity = operations.create_activity(
+    activity_id = create_activity(
         name=name,
         starts_at=now - timedelta(seconds=5),
         ends_at=now + timedelta(minutes=minutes),
         validity_s=validity_s,
         pay_window_s=pay_window_s,
-        skus=[operations.NewSku(name="Thing", price_cents=4_900, initial_units=stock)],
-        **{key: value for key, value in limits.items() if value is not None},
+        skus=[NewSku(name="Thing", price_cents=4_900, initial_units=stock)],
+        max_open=max_open,
+        max_pending=max_pending,
     )
-    operations.warm_up(activity_id=activity.activity_id)
+    operations.warm_up(activity_id=activity_id)
+    record = selectors.activity_record(activity_id)
+    if record is None:
+        raise RuntimeError(f"activity {activity_id} is gone")
     return Sale(
-        activity_id=activity.activity_id,
-        sku_id=activity.sku_ids[0],
+        activity_id=activity_id,
+        sku_id=record.skus[0].sku_id,
         stock=stock,
         validity_s=validity_s,
     )
@@ -100,13 +103,11 @@ def make_sale(
 def open_sale(sale: Sale) -> None:
     """Let buyers in."""
     operations.request_open(activity_id=sale.activity_id, reason="demo")
-    operations.drive(limit=10)
 
 
 def close_sale(sale: Sale) -> None:
     """Let nobody in any more; what was accepted is honoured."""
     operations.request_close(activity_id=sale.activity_id, reason="demo: the sale is over")
-    operations.drive(limit=10)
 
 
 def look(sale: Sale) -> Numbers:
