@@ -1,0 +1,1 @@
+"""Plain pages for people: start, activity, log-in, preflight. No logic lives here."""

@@ -1,0 +1,50 @@
+"""Numbers of the hot path. Its own counts are plain integers, handed over once a second: free.
+
+With several web processes set PROMETHEUS_MULTIPROC_DIR (a directory that is emptied before each
+start of the server): then any of them answers /metrics for all.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+ANSWERS: Final = Counter(
+    "seckill_admission_answers_total", "Answers of the hot endpoint.", ["code"]
+)
+GIVE_BACK: Final = Counter(
+    "seckill_admission_give_back_total", "Give-backs after a definite send failure.", ["code"]
+)
+GATE_LOST_ANSWERS: Final = Counter(
+    "seckill_admission_gate_lost_answers_total", "Calls of the gate without an answer in time."
+)
+MARK_LOST: Final = Counter(
+    "seckill_admission_mark_lost_total", "Confirmed messages that the gate was not told of."
+)
+BATCH_SIZE: Final = Histogram(
+    "seckill_admission_batch_size",
+    "Reservations sent in one batch.",
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+)
+QUEUED: Final = Gauge(
+    "seckill_admission_queued", "Requests that wait for a batch.", multiprocess_mode="livesum"
+)
+BREAKER_OPEN: Final = Gauge(
+    "seckill_admission_breaker_open",
+    "1 while a configuration failure of the broker keeps admission closed.",
+    multiprocess_mode="livemax",
+)
+
+_answers: Final[defaultdict[str, int]] = defaultdict(int)
+
+
+def answered(code: str) -> None:
+    """Count one answer by its problem code or public status."""
+    _answers[code] += 1
+
+
+def flush() -> None:
+    """Hand the collected counts to the registry."""
+    for code, count in list(_answers.items()):
+        ANSWERS.labels(code).inc(count)
+        _answers[code] -= count

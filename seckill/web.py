@@ -1,0 +1,229 @@
+"""The parts of one web process, their start and their end; `seckill/asgi.py` is its entry."""
+
+import asyncio
+import gc
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import structlog
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+
+from inventory import selectors, verbs
+from inventory.contracts import GateState, Reservation
+from inventory.gate import AsyncGate
+from inventory.states import ActivityStatus
+from messaging.broker import broker
+from orders.selectors import reservation_status
+from seckill.admission import metrics
+from seckill.admission.app import Admission, hot_target
+from seckill.admission.breaker import Breaker
+from seckill.admission.catalogue import Catalogue, CatalogueEntry, Key
+from seckill.admission.database import DatabaseThreads
+from seckill.admission.limits import KnownKeys, static_limits
+from seckill.admission.problems import ready
+from seckill.admission.purchase import Purchases
+from seckill.admission.soldout import SoldOut
+from seckill.admission.tokens import verifier
+from seckill.api.events import StatusStreams, stream_target
+from seckill.site import Site
+
+log = structlog.get_logger(__name__)
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_HEALTH: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_SITE_LANES: Final = 8
+# Python's default of 5 ms lets one busy thread of the site eat an eighth of the send budget.
+_SWITCH_INTERVAL_S: Final = float(os.environ.get("SWI", "0.001"))
+
+
+class WebProcess:
+    """An ASGI application. Builds its parts at start-up, in the event loop that will use them."""
+
+    def __init__(self) -> None:
+        self._role = settings.SECKILL_WEB_ROLE
+        self._running: _Parts | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Route one connection."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        parts = self._running
+        if parts is None:
+            parts = await self.start()  # a server without lifespan
+        path = scope["path"]
+        target = hot_target(path)
+        if target is not None:
+            if self._role != "site":
+                await parts.admission(scope, receive, send, target)
+                return
+        elif self._role != "admission":
+            stream = stream_target(path)
+            if stream is not None:
+                await parts.streams(scope, receive, send, stream)
+            else:
+                await parts.site(scope, receive, send)
+            return
+        elif path in _HEALTH:
+            await parts.site(scope, receive, send)
+            return
+        problem = ready("NOT_FOUND")
+        await send({"type": "http.response.start", "status": 404, "headers": problem.headers})
+        await send({"type": "http.response.body", "body": problem.body})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def start(self) -> "_Parts":
+        """Build and warm up. What is unreachable now is only logged: /readyz tells."""
+        self._running = parts = _Parts()
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        await parts.warm_up()
+        # What lives by now lives to the end: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        return parts
+
+    async def stop(self) -> None:
+        """Finish what was taken in, then close."""
+        if self._running is not None:
+            await self._running.close()
+            self._running = None
+
+
+class _Parts:
+    """Everything that one running process has."""
+
+    def __init__(self) -> None:
+        self.gate = AsyncGate()
+        self.producer = broker().async_producer()
+        self.database = DatabaseThreads()
+        self.catalogue = Catalogue(self._load_catalogue)
+        self.sold_out = SoldOut(read_state=self._gate_state, read_holders=self._holders)
+        known_keys = KnownKeys()
+        purchases = Purchases(
+            gate=self.gate,
+            producer=self.producer,
+            breaker=Breaker(),
+            lease_owner=f"web-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+            lease_ms=settings.SECKILL_FIRST_RETRY_MS,
+            send_budget_ms=settings.SECKILL_SEND_BUDGET_MS,
+            on_empty=self.sold_out.note,
+            gate_missing=self._gate_missing,
+            reject_reason=self._reject_reason,
+            accepted=known_keys.add,
+        )
+        limits = static_limits()
+        self.admission = Admission(
+            verifier=verifier(),
+            catalogue=self.catalogue,
+            sold_out=self.sold_out,
+            purchases=purchases,
+            known_keys=known_keys,
+            limits=lambda: limits,
+        )
+        self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
+        self.site = Site(ASGIHandler(), lanes=_SITE_LANES)
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+
+    async def warm_up(self) -> None:
+        """Open connections before the first buyer needs them."""
+        for name, step in (
+            ("broker", self.producer.warm_up()),
+            ("gate", self._gate_state(0, 0)),
+            ("database", self.catalogue.refresh()),
+        ):
+            try:
+                await asyncio.wait_for(step, timeout=5)
+            except Exception as error:
+                log.warning("warm_up_failed", part=name, error=repr(error))
+
+    async def _tick(self) -> None:
+        """Hand the hot path's own counts to the metrics once a second."""
+        while True:
+            await asyncio.sleep(1)
+            metrics.flush()
+            metrics.QUEUED.set(self.admission.queued)
+
+    async def close(self) -> None:
+        """Finish in-flight batches, end streams, close connections."""
+        await self.streams.close()
+        await self.admission.drain()
+        self._ticker.cancel()
+        metrics.flush()
+        await self.sold_out.close()
+        await self.producer.close()
+        await self.gate.close()
+        self.site.close()
+        self.database.close()
+
+    async def _gate_state(self, activity_id: int, sku_id: int) -> GateState | None:
+        return await self.gate.run(verbs.gate_state(activity_id=activity_id, sku_id=sku_id))
+
+    async def _holders(self, activity_id: int, sku_id: int) -> dict[str, str]:
+        return await self.gate.run(verbs.holders(activity_id=activity_id, sku_id=sku_id))
+
+    async def _load_catalogue(self) -> Mapping[Key, CatalogueEntry]:
+        return await self.database.run(_load_catalogue)
+
+    async def _gate_missing(self, key: Key) -> str:
+        """Tell a sale that never opened, or is over, from a gate that was lost."""
+        try:
+            entry = await self.catalogue.find(key)
+        except Exception:
+            return "GATE_LOST"
+        if entry is None:
+            return "NOT_FOUND"
+        if not entry.opened:
+            return "NOT_STARTED"
+        if entry.over:
+            return "CLOSED"
+        log.error("gate_lost", activity_id=key[0], sku_id=key[1])
+        return "GATE_LOST"
+
+    async def _reject_reason(self, reservation: Reservation) -> str | None:
+        """Return the reason of a reject that PostgreSQL holds; None when it holds none."""
+        try:
+            view = await self.database.run(
+                reservation_status,
+                activity_id=reservation.activity_id,
+                reservation_id=reservation.reservation_id,
+                user_id=reservation.user_id,
+            )
+        except Exception as error:
+            log.warning(
+                "reject_unread", reservation_id=reservation.reservation_id, error=repr(error)
+            )
+            return None
+        # Version 0 is the gate's word, which the caller knows already.
+        return view.reason if view is not None and view.version > 0 else None
+
+
+def _load_catalogue() -> dict[Key, CatalogueEntry]:
+    """Read every SKU that left DRAFT. Cost: three statements."""
+    return {
+        (activity.activity_id, sku.sku_id): CatalogueEntry(
+            opened=activity.opened_at is not None,
+            over=activity.status in {ActivityStatus.CLOSED, ActivityStatus.SETTLED},
+        )
+        for activity in selectors.list_activities()
+        for sku in activity.skus
+    }
