@@ -1,1 +1,1 @@
-"""The embedded real stack: PostgreSQL, Redis and RocketMQ started from packages, without Docker and without root."""
+"""The embedded real stack: PostgreSQL, Redis and RocketMQ from packages; no Docker, no root."""

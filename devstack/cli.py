@@ -19,14 +19,15 @@ from devstack.state import SERVICES
 if TYPE_CHECKING:
     from devstack.stack import Stack
 
-DESCRIPTION = "The embedded real stack: PostgreSQL 18, Redis 6.2 and RocketMQ 5.5.0 from packages, on 127.0.0.1."
+DESCRIPTION = "The embedded real stack: PostgreSQL 18, Redis 6.2, RocketMQ 5.5.0 from packages."
 EPILOG = """\
 environment:
   SECKILL_RUN_DIR     run folder (default: .run in the checkout)
   SECKILL_PORT_BASE   first of 12 ports in a row (default: free ones, chosen once and kept)
   DATABASE_URL, REDIS_URL, ROCKETMQ_ENDPOINTS (host:port[;host:port])
-                      servers of your own: that part is not started, yours is used; with ROCKETMQ_ENDPOINTS give
-                      ROCKETMQ_NAMESRV, ROCKETMQ_ADMIN (path of mqadmin) and ROCKETMQ_CLUSTER as well
+                      servers of your own: that part is not started, yours is used; with
+                      ROCKETMQ_ENDPOINTS give ROCKETMQ_NAMESRV, ROCKETMQ_ADMIN (path of
+                      mqadmin) and ROCKETMQ_CLUSTER as well
 """
 
 
@@ -184,9 +185,8 @@ def _status(stack: Stack, *, as_json: bool) -> int:
         for name, entry in status["services"].items():
             word = "external" if entry.get("external") else "up" if entry["up"] else "down"
             ports = " ".join(f"{key}={value}" for key, value in entry["ports"].items())
-            print(
-                f"{name:<9} {word:<9} pid {entry['pid'] or '-':<8} since {entry['since'] or '-':<26} {ports}"
-            )
+            since = entry["since"] or "-"
+            print(f"{name:<9} {word:<9} pid {entry['pid'] or '-':<8} since {since:<26} {ports}")
         for name, value in stack.urls().items():
             print(f"  {name:<21} {value}")
         print(f"  {'run_dir':<21} {status['run_dir']}")

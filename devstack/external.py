@@ -1,4 +1,4 @@
-"""Services that the user runs elsewhere: named in the environment, used as they are, never started or stopped."""
+"""Services that the user runs elsewhere: named in the environment and used as they are."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def from_environment(*, environ: Mapping[str, str], own: Mapping[str, str]) -> E
 
     Args:
         environ: the environment of the command.
-        own: the addresses of embedded stacks: a shell that ran ``eval "$(bin/stack env)"`` has them in its
-            environment, and they are not external.
+        own: the addresses of embedded stacks: a shell that ran ``eval "$(bin/stack env)"``
+            has them in its environment, and they are not external.
     """
     urls = {}
     for key in PARTS:

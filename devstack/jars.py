@@ -1,7 +1,8 @@
-"""The RocketMQ jars: a lock list, fetched one by one into a cache that survives interruptions, checked by sha256.
+"""The RocketMQ jars: a lock list, fetched into a cache jar by jar and checked by sha256.
 
-jgo's Maven client does the transfer, with its own idea of the repository (jgo.conf of the user, else its default).
-Its resolver for whole dependency trees is not used: it fails on a version range, and a lock list is exact anyway.
+jgo's Maven client does the transfer, with its own idea of the repository (the user's jgo.conf,
+else its default). Its resolver for whole dependency trees is not used: it fails on a version range,
+and a lock list is exact anyway.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Jar:
 
 
 Fetch = Callable[[Jar, Path], Path]
-"""Download one jar into an empty folder and return the file; raises any exception when it cannot."""
+"""Download one jar into an empty folder and return the file; any exception means it could not."""
 Progress = Callable[[int, int, str], None]
 """Called with bytes done, bytes wanted and the jar just finished."""
 
@@ -158,8 +159,8 @@ def _fetch_one(*, jar: Jar, folder: Path, fetch: Fetch) -> None:
                 return
             problem = f"its sha256 is {digest}, the lock list says {jar.sha256}"
     raise FetchFailed(
-        f"could not fetch {jar.name}: {problem}. Check the network and proxy settings, then run this again:"
-        " it continues with what is missing"
+        f"could not fetch {jar.name}: {problem}. Check the network and proxy settings, then"
+        " run this again: it continues with what is missing"
     )
 
 

@@ -21,7 +21,7 @@ COMMON_FLAGS = (
     "-XX:+UseSerialGC",  # the smallest collector; the heaps are small and the cores two
     "-Xss512k",
     "-Djava.net.preferIPv4Stack=true",
-    # No TLS on the loopback address: making a throw-away key and certificate costs each start 2 to 3 s of CPU.
+    # No TLS on the loopback address: a throw-away key costs each start 2 to 3 s of CPU.
     "-Dtls.server.mode=disabled",
     "-Dtls.test.mode.enable=false",
     "-Dfile.encoding=UTF-8",

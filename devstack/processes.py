@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-# Start times come in clock ticks counted from boot; the boot time itself may be corrected by a second.
+# Start times count from boot, and the boot time itself may be corrected by a second.
 START_TIME_TOLERANCE_S = 2.0
 
 
@@ -54,7 +54,7 @@ def save_record(*, path: Path, pid: int) -> PidRecord:
 
 
 def load_record(path: Path) -> PidRecord | None:
-    """Return the record in ``path``, or None when there is none or it is damaged (a crash while writing)."""
+    """Return the record in ``path``, None when there is none or a crash damaged it."""
     try:
         return PidRecord(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -62,7 +62,7 @@ def load_record(path: Path) -> PidRecord | None:
 
 
 def find(record: PidRecord | None) -> psutil.Process | None:
-    """Return the living process of ``record``; None for a dead one, a zombie, or a stranger with its pid."""
+    """Return the living process of ``record``; None for a dead one or a stranger with its pid."""
     if record is None:
         return None
     try:
@@ -92,8 +92,8 @@ def spawn(
 ) -> int:
     """Start ``argv`` in a session of its own with its output appended to ``log``; return its pid.
 
-    A shell in between forks it and ends, so init inherits the process: nobody here has to wait for it, and a
-    kill -9 leaves no zombie behind in a long-lived test process.
+    A shell in between forks it and ends, so init inherits the process: nobody here has to wait for
+    it, and a kill -9 leaves no zombie behind in a long-lived test process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -120,7 +120,7 @@ def send_signal(process: psutil.Process, number: int) -> None:
 
 
 def stop(process: psutil.Process, *, soft_signal: int, grace_s: float) -> bool:
-    """End ``process``: softly, then by SIGKILL after ``grace_s``. Return whether it ended softly."""
+    """End ``process`` softly, by SIGKILL after ``grace_s``; return whether it ended softly."""
     send_signal(process, signal.SIGCONT)  # a frozen process would not see the soft signal
     send_signal(process, soft_signal)
     if wait_until(lambda: not alive(process), timeout_s=grace_s):
@@ -140,7 +140,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def with_working_directory(*, name: str, directory: Path) -> list[psutil.Process]:
-    """Return the processes called ``name`` that work in ``directory`` (PostgreSQL's children have own sessions)."""
+    """Return the processes called ``name`` that work in ``directory``."""
     found = []
     for process in psutil.process_iter(["name"]):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):

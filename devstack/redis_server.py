@@ -58,7 +58,7 @@ class RedisServer(Service):
         self.command("CONFIG", "SET", "appendfsync", self.settings.appendfsync)
 
     def command(self, *words: str) -> bytes:
-        """Send one command and return the raw first part of the answer; empty when Redis does not answer."""
+        """Send one command; return the raw first part of the answer, empty without one."""
         encoded = b"".join(b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode()) for word in words)
         try:
             with socket.create_connection((HOST, self.port), timeout=1) as connection:

@@ -1,7 +1,7 @@
 """Two requests in RocketMQ's remoting protocol: which brokers are registered, and "register now".
 
 The admin tool can do both, but starts a JVM for it (seconds); this takes a millisecond.
-Frame: total length, header length (top byte 0 = JSON header), header, body; integers are big-endian.
+Frame: total length, header length (top byte 0 = JSON header), header, body; big-endian integers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ GET_BROKER_CLUSTER_INFO = 106
 
 
 def registered_brokers(*, host: str, port: int) -> dict[str, str]:
-    """Ask the name server; return broker name → ``ip:port`` of every master, {} without an answer."""
+    """Ask the name server; return name → ``ip:port`` of every master, {} without an answer."""
     return _masters(_ask(host=host, port=port, code=GET_BROKER_CLUSTER_INFO))
 
 
 def register_now(*, host: str, port: int) -> None:
     """Make the broker at ``host:port`` register with its name server at once.
 
-    A broker registers once at its start and then every 10 s. The first time is lost when its connection
-    to the name server is not open yet (a race inside 5.5.0), and a restarted name server knows nobody.
-    Setting its permission (6 = read and write, the default) makes it register.
+    A broker registers once at its start and then every 10 s. The first time is lost when its
+    connection to the name server is not open yet (a race inside 5.5.0), and a restarted name server
+    knows nobody. Setting its permission (6 = read and write, the default) makes it register.
     """
     _ask(host=host, port=port, code=UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n")
 

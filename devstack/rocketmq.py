@@ -1,6 +1,7 @@
-"""RocketMQ 5.5.0: name server, broker (every message on disk before it is confirmed) and CLUSTER proxy.
+"""RocketMQ 5.5.0: name server, broker (messages on disk before confirmed) and CLUSTER proxy.
 
-Two listeners cannot be told an address and take the wildcard one: the proxy's gRPC port and the broker's HA port.
+Three listeners cannot be told an address and take the wildcard one: the proxy's gRPC and remoting
+ports and the broker's HA port.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Broker(RocketMQProgram):
                 "listenPort": self.port,
                 "haListenPort": ports["broker_ha"],
                 "namesrvAddr": self.namesrv_address,
-                # the shortest allowed: a restarted name server knows nothing until the broker registers again
+                # the shortest allowed: a restarted name server knows nothing until then
                 "registerNameServerPeriod": 10000,
                 "storePathRootDir": store,
                 "storePathCommitLog": store / "commitlog",
@@ -159,8 +160,8 @@ class Broker(RocketMQProgram):
     def is_ready(self) -> bool:
         """Tell whether it listens and the name server knows it.
 
-        The name server keeps a killed broker for two minutes, so its word alone is not enough; and the broker
-        opens its port before it registers, while a proxy that starts in between dies.
+        The name server keeps a killed broker for two minutes, so its word alone is not enough; and
+        the broker opens its port before it registers, while a proxy that starts in between dies.
         """
         if not (answers(self.port) and self.said("boot success")):
             return False
@@ -176,13 +177,13 @@ class Broker(RocketMQProgram):
 
 
 class Proxy(RocketMQProgram):
-    """Speaks gRPC with the clients; CLUSTER mode, for LOCAL turns every refusal of the broker into one error."""
+    """Speaks gRPC with the clients; CLUSTER mode, for LOCAL turns every refusal into one error."""
 
     name = "proxy"
     title = "RocketMQ proxy"
     main = "org.apache.rocketmq.proxy.ProxyStartup"
     memory = ("-Xms128m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m")
-    # It keeps nothing, and its own shutdown takes 14 s: what a client has not acked is redelivered anyway.
+    # It keeps nothing, and its own shutdown takes 14 s; what is not acked is redelivered anyway.
     stop_grace_s = 2
 
     def prepare(self) -> None:
@@ -217,7 +218,7 @@ class Proxy(RocketMQProgram):
         return answers(self.port) and self.said("startup successfully")
 
     def start(self) -> None:
-        """Launch it, once the broker is registered: otherwise it dies when it creates its system topic."""
+        """Launch it once the broker is registered: it would die creating its system topic."""
         if self.process is None:
             broker = Broker(folder=self.folder, settings=self.settings)
             if not processes.wait_until(broker.is_registered, timeout_s=30, every_s=0.05):

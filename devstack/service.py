@@ -1,4 +1,4 @@
-"""One service of the stack: how it starts, when it is ready, how it stops. The kinds are in modules of their own."""
+"""One service of the stack: how it starts, when it is ready, how it stops."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class Service(ABC):
         return None
 
     def environment(self) -> dict[str, str]:
-        """Return its environment: a small fixed one, so that a user's JAVA_OPTS or PG* variables change nothing."""
+        """Return its environment: small and fixed, a user's PG* or JAVA_* must change nothing."""
         kept = ("PATH", "HOME", "LANG", "TMPDIR")
         return {name: os.environ[name] for name in kept if name in os.environ} | {"TZ": "UTC"}
 
     def settle(self) -> None:  # noqa: B027 (most services have nothing to do)
-        """Do what is needed once it is ready, before others use it; must be harmless when repeated."""
+        """Do what is needed once it is ready; must be harmless when repeated."""
 
     def start(self) -> None:
         """Launch the process unless it runs."""
@@ -107,7 +107,7 @@ class Service(ABC):
             raise StackError(self._ended()) from None
 
     def wait_ready(self, *, timeout_s: float | None = None) -> None:
-        """Wait until it serves; raises StackError with the end of its log when it dies or takes too long."""
+        """Wait until it serves; raises StackError when it dies or takes too long."""
         limit = self.start_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit
         while not self.is_ready():
@@ -123,7 +123,7 @@ class Service(ABC):
         self.settle()
 
     def stop(self) -> bool:
-        """Stop it and wait until its ports are free; return whether it ended softly (True when it was down)."""
+        """Stop it, wait until its ports are free; return whether it ended softly or was down."""
         process, soft = self.process, True
         if process is not None:
             soft = processes.stop(process, soft_signal=self.soft_signal, grace_s=self.stop_grace_s)
@@ -167,5 +167,6 @@ class Service(ABC):
         """Say that it died, with the last lines of its log."""
         with contextlib.suppress(FileNotFoundError):
             last = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
-            return f"{self.title} ended while starting: {' / '.join(line[:200] for line in last)} (log: {self.log})"
+            words = " / ".join(line[:200] for line in last)
+            return f"{self.title} ended while starting: {words} (log: {self.log})"
         return f"{self.title} ended while starting (no log)"

@@ -46,8 +46,9 @@ class Stack:
 
     Args:
         run_dir: its folder; by default ``$SECKILL_RUN_DIR`` or ``.run`` of the checkout.
-        environ: where external services may be named (DATABASE_URL, REDIS_URL, ROCKETMQ_ENDPOINTS); by default
-            nowhere, so that a test's private stack starts everything whatever its shell has exported.
+        environ: where external services may be named (DATABASE_URL, REDIS_URL,
+            ROCKETMQ_ENDPOINTS); by default nowhere, so that a test's private stack starts
+            everything whatever its shell has exported.
         tell: gets an Event for every step.
     """
 
@@ -102,7 +103,7 @@ class Stack:
         """Stop everything of ours; return when the ports are free.
 
         Args:
-            force: SIGKILL at once, for a stack whose data nobody needs (a soft stop takes 10 to 20 s).
+            force: SIGKILL at once, when nobody needs the data (a soft stop takes 10 to 20 s).
         """
         if force:
             for service in map(self.service, self.wanted):
@@ -141,7 +142,7 @@ class Stack:
         self.start(service)
 
     def kill(self, service: str, signal: int = signals.SIGKILL) -> None:
-        """Send a signal to one service; after SIGKILL return when the process is gone.
+        """Send a signal to one service; return when SIGKILL or SIGSTOP has taken effect.
 
         No lock is taken: a fault must hit while something else is going on.
         """
@@ -151,6 +152,8 @@ class Stack:
         processes.send_signal(process, signal)
         if signal == signals.SIGKILL:
             processes.wait_until(lambda: not processes.alive(process), timeout_s=10)
+        elif signal == signals.SIGSTOP:
+            processes.wait_until(lambda: processes.is_frozen(process), timeout_s=10)
 
     def wait_ready(self, service: str, *, timeout_s: float | None = None) -> None:
         """Wait until one service serves; raises StackError when it is down or takes too long."""
@@ -162,7 +165,7 @@ class Stack:
         return None if process is None else int(process.pid)
 
     def service(self, name: str) -> Service:
-        """Return one service; raises StackError for a name that does not exist or a part that is external."""
+        """Return one service; raises StackError for an unknown or an external one."""
         if name not in self.services:
             raise StackError(f"no service {name!r}: there are {', '.join(SERVICES)}")
         if name in self.external.services:
@@ -172,7 +175,7 @@ class Stack:
         return self.services[name]
 
     def urls(self) -> dict[str, str]:
-        """Return the addresses as the application's environment variables; {} before the first start."""
+        """Return the addresses as environment variables; {} before the first start."""
         own = urls.own_urls(folder=self.folder, settings=self.settings)
         return urls.merged(own=own, external=self.external.urls)
 
@@ -220,6 +223,7 @@ class Stack:
 
     def _settle_ports(self, running: frozenset[str]) -> None:
         known = self.folder.load().ports or self.settings.ports
+        self._await_lingering_ports(known, running)
         chosen, moved = ports.settle(
             known=known, base=self.port_base, running=running, seed=str(self.folder.path)
         )
@@ -228,6 +232,16 @@ class Stack:
         for name in moved:
             text = f"port {known[name]} ({name}) is taken by another program, now {chosen[name]}"
             self.tell(Event(service="note", state="note", text=text))
+
+    def _await_lingering_ports(self, known: Mapping[str, int], running: frozenset[str]) -> None:
+        """Give the kernel a moment to close the sockets of a service of ours that was killed."""
+        left = [
+            known[port]
+            for name in self.wanted
+            if known and name not in running and self.folder.pid_file(name).exists()
+            for port in ports.OWNED[name]
+        ]
+        processes.wait_until(lambda: all(map(ports.is_free, left)), timeout_s=5)
 
     def _warn_of_full_disk(self) -> None:
         usage = shutil.disk_usage(self.folder.path)

@@ -1,4 +1,4 @@
-"""What a stack remembers in its run folder: ports, passwords, secrets, pid records, and the lock."""
+"""What a stack remembers in its run folder: ports, passwords, secrets, pids, and the lock."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RunFolder:
         return self.path / "mqadmin"
 
     def create(self) -> None:
-        """Make the folder; others than its owner may pass through it, but not list it (PostgreSQL's user)."""
+        """Make the folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(exist_ok=True)
 
@@ -104,8 +104,8 @@ class RunFolder:
                 while not _try_lock(stream.fileno()):
                     if time.monotonic() > deadline:
                         raise StackError(
-                            f"another bin/stack has held the lock for {LOCK_TIMEOUT_S} s: see who with"
-                            f" fuser {self.path / 'lock'}"
+                            f"another bin/stack has held the lock for {LOCK_TIMEOUT_S} s:"
+                            f" see who with fuser {self.path / 'lock'}"
                         )
                     time.sleep(0.05)
             yield
@@ -131,7 +131,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_private_json(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` so that a reader sees the old or the new file, and only the owner can read it."""
+    """Replace ``path`` atomically by ``content``; only the owner can read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

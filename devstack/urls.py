@@ -32,7 +32,7 @@ def own_urls(*, folder: RunFolder, settings: Settings) -> dict[str, str]:
 
 
 def merged(*, own: dict[str, str], external: dict[str, str]) -> dict[str, str]:
-    """Return ``own`` with the external parts put over it; nothing of ours stays beside an external broker or Redis."""
+    """Return ``own`` with the external parts put over it, and nothing of ours beside those."""
     result = dict(own)
     if "REDIS_URL" in external:
         base = external["REDIS_URL"].split("?")[0].rstrip("/")
