@@ -1,0 +1,190 @@
+"""PostgreSQL's results reach the gate: releases and confirms, in every order of events."""
+
+import json
+
+import pytest
+import redis
+from django.conf import settings
+
+from inventory import keys
+from inventory.errors import GateUnavailable
+from messaging.disposition import DONE, DUPLICATE
+from messaging.errors import TransientError
+from messaging.topology import ORDER_EVENT
+from orders import release
+from orders.cancel_order import cancel_by_user
+from orders.handlers import RELEASE_HANDLER
+from tests.fixtures.sales import (
+    execute,
+    open_sale,
+    outbox_messages,
+    rows,
+    run_projection,
+    run_releases,
+    wait_past,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
+
+
+def _rejected():
+    sale = open_sale(validity_ms=1)
+    reservation = sale.reserve("ann")
+    wait_past(reservation)
+    sale.deliver(reservation)
+    return sale, reservation
+
+
+def test_a_reject_gives_its_unit_back_and_frees_the_buyer():
+    sale, reservation = _rejected()
+    assert (sale.gate_stock(), sale.holders()) == (9, {"ann": reservation.reservation_id})
+
+    assert run_releases() == [DONE]
+
+    assert (sale.gate_stock(), sale.holders(), sale.open_ids()) == (10, {}, set())
+    assert sale.outcome(reservation) == ("REJECTED", "RESERVATION_EXPIRED", "DONE")
+    assert sale.gate_status(reservation) == "RELEASED"
+    assert rows("SELECT released_at IS NOT NULL FROM orders_reservation") == [(True,)]
+
+
+def test_a_release_that_is_done_is_only_acked():
+    sale, _ = _rejected()
+    run_releases()
+
+    assert run_releases() == [DUPLICATE]
+    assert sale.gate_stock() == 10
+
+
+def test_user_quantity_and_restock_come_from_postgresql_not_from_the_message():
+    sale = open_sale(units=10, limit_per_user=2)
+    reservation = sale.reserve("ann", quantity=2)
+    sale.deliver(reservation)
+    cancel_by_user(order_id=reservation.order_id, user_id="ann")
+    execute(
+        "UPDATE messaging_outbox SET payload = replace(replace(payload, '\"quantity\":2',"
+        ' \'"quantity":9\'), \'"user_id":"ann"\', \'"user_id":"eve"\')'
+        " WHERE tag = 'RELEASE_RESERVATION'"
+    )
+
+    assert run_releases() == [DONE]
+    assert (sale.gate_stock(), sale.holders()) == (10, {})
+
+
+def test_a_lost_gate_defers_the_release_and_the_row_stays_due(redis_client):
+    sale, reservation = _rejected()
+    redis_client.delete(keys.gate(sale.activity_id, sale.sku_id))
+
+    assert run_releases() == [DONE]
+    assert sale.outcome(reservation)[2] == "DUE"
+
+
+def test_an_unreachable_redis_stops_the_group_and_decides_nothing(monkeypatch):
+    sale, reservation = _rejected()
+
+    class Away:
+        def run(self, call):
+            raise GateUnavailable("time-out")
+
+    monkeypatch.setattr(release, "gate", Away)
+    with pytest.raises(TransientError):
+        run_releases()
+    assert sale.outcome(reservation)[2] == "DUE"
+
+
+def test_a_crash_between_gate_and_done_gives_back_once(monkeypatch):
+    sale, reservation = _rejected()
+
+    def crash(point):
+        assert point == "release.after_gate"
+        raise RuntimeError(point)
+
+    monkeypatch.setattr(release.faultpoint, "hit", crash)
+    with pytest.raises(RuntimeError):
+        run_releases()
+    assert (sale.gate_stock(), sale.outcome(reservation)[2]) == (10, "DUE")
+    monkeypatch.undo()
+
+    assert run_releases() == [DONE]
+    assert (sale.gate_stock(), sale.outcome(reservation)[2]) == (10, "DONE")
+
+
+def test_a_release_nobody_asked_for_is_quarantined():
+    sale, reservation = _rejected()
+    messages = outbox_messages("INVENTORY_COMPENSATE_V1")
+    execute("DELETE FROM orders_reservation")
+
+    assert [d.reason for d in RELEASE_HANDLER.handle(messages)] == ["RELEASE_NOT_DUE"]
+    assert sale.gate_stock() == 9
+
+
+def test_the_event_of_an_order_confirms_it_at_the_gate():
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    sale.deliver(reservation)
+
+    assert run_projection() == [DONE]
+
+    assert (sale.gate_status(reservation), sale.open_ids()) == ("CONFIRMED", set())
+    assert run_projection() == [DONE]
+
+
+def test_a_confirm_after_the_release_changes_nothing():
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    sale.deliver(reservation)
+    cancel_by_user(order_id=reservation.order_id, user_id="ann")
+    run_releases()
+
+    assert run_projection() == [DONE, DONE]
+
+    assert (sale.gate_status(reservation), sale.gate_stock()) == ("RELEASED", 10)
+    assert sale.holders() == {}
+
+
+def test_a_gate_being_rebuilt_answers_retry_and_the_event_is_acked(redis_client):
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    sale.deliver(reservation)
+    redis_client.hset(keys.gate(sale.activity_id, sale.sku_id), "status", "REBUILDING")
+
+    assert run_projection() == [DONE]
+    assert sale.open_ids() == {reservation.reservation_id}
+
+
+def test_every_change_is_published_with_its_version():
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
+    with client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe(keys.events_channel(sale.activity_id))
+        listener.get_message(timeout=5)
+        sale.deliver(reservation)
+        cancel_by_user(order_id=reservation.order_id, user_id="ann")
+        assert len(outbox_messages(ORDER_EVENT)) == 2
+
+        run_projection()
+
+        changes = [json.loads(listener.get_message(timeout=5)["data"]) for _ in range(2)]
+    client.close()
+    assert changes == [
+        {
+            "reservation_id": reservation.reservation_id,
+            "order_id": reservation.order_id,
+            "status": status,
+            "reason": reason,
+            "version": version,
+        }
+        for status, reason, version in [("ORDERED", "", 1), ("CANCELED", "USER", 2)]
+    ]
+
+
+def test_a_reject_is_published_as_expired():
+    sale, reservation = _rejected()
+    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
+    with client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe(keys.events_channel(sale.activity_id))
+        listener.get_message(timeout=5)
+        run_projection()
+        change = json.loads(listener.get_message(timeout=5)["data"])
+    client.close()
+    assert (change["reservation_id"], change["status"]) == (reservation.reservation_id, "EXPIRED")
