@@ -104,6 +104,9 @@ def main(argv: list[str] | None = None) -> int:
     except StackError as error:
         print(f"bin/stack: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # "bin/stack status | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("bin/stack: interrupted; the same command goes on from here", file=sys.stderr)
         return 130

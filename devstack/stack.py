@@ -206,10 +206,7 @@ class Stack:
         if mark and Path(mark) != self.folder.path:
             other = RunFolder(path=Path(mark))
             theirs = urls.own_urls(folder=other, settings=other.load())
-            own = {
-                key: environ.get(key, "") if environ.get(key) == value else own.get(key, "")
-                for key, value in theirs.items()
-            }
+            own |= {key: value for key, value in theirs.items() if environ.get(key) == value}
         return external.from_environment(environ=environ, own=own)
 
     def _locked(self) -> Any:
