@@ -114,6 +114,7 @@ def provision(
         for difference in todo:
             tell(str(difference))
         _change(admin, address, wanted, todo)
+        _start_at_the_beginning(admin, address, wanted)
         left = _compare(admin, broker, address, wanted)
         if left:
             raise AdminError(f"the broker did not take the change: {left[0]}")
@@ -217,6 +218,21 @@ def _change(admin: Admin, address: str, wanted: _Wanted, todo: Sequence[Differen
         admin.update_topics(address, topics)
     if groups:
         admin.update_groups(address, groups)
+
+
+def _start_at_the_beginning(admin: Admin, address: str, wanted: _Wanted) -> None:
+    """Give every group that never received its first offset.
+
+    Without one, the first receive starts at the END of a topic whose oldest messages have left
+    the broker's memory: whatever was sent before the first consumer came would be skipped.
+    """
+    known = admin.offsets(address)
+    for group, spec in wanted.groups.items():
+        topic = topology.physical_topic(spec.topic)
+        queues = _terms(wanted.topics.get(topic))[1]
+        if topic in wanted.topics and (topic, group) not in known:
+            for queue in range(queues):
+                admin.commit_offset(address, topic=topic, group=group, queue=queue, at=0)
 
 
 def _topic_config(

@@ -25,6 +25,8 @@ _GET_CLUSTER: Final = 106
 _GET_ALL_TOPICS: Final = 21
 _GET_ALL_GROUPS: Final = 201
 _GET_ROUTE: Final = 105
+_GET_ALL_OFFSETS: Final = 43
+_COMMIT_OFFSET: Final = 15
 _UPDATE_TOPICS: Final = 18
 _UPDATE_GROUPS: Final = 225
 _DELETE_TOPIC_IN_BROKER: Final = 215
@@ -90,6 +92,21 @@ class Admin:
     def update_groups(self, broker: str, configs: Sequence[Mapping[str, Any]]) -> None:
         """Create or change groups: one request."""
         self._ask(broker, _UPDATE_GROUPS, {}, {"groupConfigList": list(configs)})
+
+    def offsets(self, broker: str) -> set[tuple[str, str]]:
+        """Return every (topic, group) of which a broker has a consumer offset: one request."""
+        table = self._ask(broker, _GET_ALL_OFFSETS, {}).get("offsetTable") or {}
+        return {(topic, group) for topic, _, group in (key.partition("@") for key in table)}
+
+    def commit_offset(self, broker: str, *, topic: str, group: str, queue: int, at: int) -> None:
+        """Set where a group goes on in one queue."""
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue),
+            "commitOffset": str(at),
+        }
+        self._ask(broker, _COMMIT_OFFSET, fields)
 
     def routed_brokers(self, topic: str) -> set[str]:
         """Return the names of the brokers to which the name server leads a topic's messages."""

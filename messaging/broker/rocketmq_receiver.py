@@ -49,7 +49,6 @@ class RocketMQReceiver:
         self._stub = protocol().stub(self._channel)
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._polls: set[Any] = set()
         self._closed = False
 
     def receive(self, *, max_messages: int, invisible_s: int, wait_s: int) -> list[ReceivedMessage]:
@@ -154,13 +153,11 @@ class RocketMQReceiver:
             if self._closed:
                 return
             self._closed = True
-            polls, session = list(self._polls), self._session
-        for poll in polls:
-            poll.cancel()
+            session = self._session
         if session is not None:
             session.close()
             self._say_goodbye()
-        self._channel.close()
+        self._channel.close()  # cancels a running receive
         if session is not None:
             session.join(_CLOSE_S)
 
@@ -190,10 +187,6 @@ class RocketMQReceiver:
             call = self._stub.ReceiveMessage(request, timeout=timeout_s, metadata=self._metadata())
         except ValueError:
             raise BrokerUnavailable("the receiver is closed") from None
-        with self._lock:
-            self._polls.add(call)
-        if self._closed:
-            call.cancel()
         try:
             for part in call:
                 answer.take(part)
@@ -202,9 +195,6 @@ class RocketMQReceiver:
                 raise BrokerUnavailable(
                     f"receive from {self._physical_topic}: {_text(error)}"
                 ) from None
-        finally:
-            with self._lock:
-                self._polls.discard(call)
         return answer
 
     def _receive_request(self, max_messages: int, invisible_s: int, wait_s: int) -> Any:

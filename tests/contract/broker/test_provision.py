@@ -13,7 +13,7 @@ from messaging import topology
 from messaging.provision import admin_from_settings, deprovision, differences, provision
 from messaging.provision_remoting import Admin
 from messaging.topology import TopicType
-from tests.contract.broker.harness import new_group, new_topic
+from tests.contract.broker.harness import Harness, collect, message, new_group, new_topic
 
 
 @pytest.fixture
@@ -107,3 +107,39 @@ def test_the_second_name_server_is_asked_when_the_first_is_away(provisioned: str
     both = Admin(namesrv=f"127.0.0.1:1;{admin.namesrv}", cluster=admin.cluster)
 
     assert both.masters() == admin.masters()
+
+
+def test_a_group_that_never_received_begins_with_the_oldest_message(real: Harness) -> None:
+    topic, group = new_topic(), new_group("")
+    group = replace(group, topic=topic.name)
+    provision(topics=[topic], groups=[group])
+    admin = admin_from_settings()
+    (address,) = admin.masters().values()
+    pair = (topology.physical_topic(topic.name), topology.physical_group(group.name))
+
+    assert pair in admin.offsets(address)
+
+
+def test_the_committed_offset_is_where_the_first_receive_begins(real: Harness) -> None:
+    """What the rule above relies on: receiving starts from the offset that provisioning set."""
+    topic = real.topic()
+    group = real.group(topic)
+    sent = [message(topic) for _ in range(3)]
+    producer = real.broker.producer()
+    producer.send(sent, timeout_ms=3000)
+    producer.close()
+    admin = admin_from_settings()
+    (address,) = admin.masters().values()
+    admin.commit_offset(
+        address,
+        topic=topology.physical_topic(topic),
+        group=topology.physical_group(group),
+        queue=0,
+        at=2,
+    )
+
+    with real.receiver(topic, group) as receiver:
+        got = collect(receiver)
+        receiver.ack(got, timeout_ms=3000)
+
+    assert [m.message_id for m in got] == [sent[2].message_id]
