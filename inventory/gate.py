@@ -49,7 +49,7 @@ _UNAVAILABLE: Final = (
     RedisClusterException,
     OSError,
 )
-# Redis can take no writes just now. From inside a script 6.2 wraps these in a text of its own, which
+# Redis can take no writes just now. From inside a script 6.2 wraps these in a text of its own that
 # the client has no classes for; all come at the script's first write: nothing was written.
 _REFUSES_WRITES: Final = re.compile(
     r"(?:^|-)(OOM|MISCONF|NOREPLICAS|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY) "
