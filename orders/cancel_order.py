@@ -15,21 +15,12 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 
 import faultpoint
-from inventory import stock
-from inventory.stock import Return
-from messaging import outbox
-from messaging.outbox import OutboxMessage
 from orders import metrics
 from orders.contracts import ORDER_CANCELED
-from orders.database import begin, execute, fetch
+from orders.database import begin, fetch
+from orders.end_order import end_orders
 from orders.errors import OrderNotFound, OrderStateConflict
-from orders.events import (
-    ORDER_COLUMNS,
-    OrderRecord,
-    order_event,
-    order_record,
-    release_command,
-)
+from orders.events import ORDER_COLUMNS, OrderRecord, order_record
 from orders.states import CancelReason, OrderStatus
 
 if TYPE_CHECKING:
@@ -52,12 +43,6 @@ UPDATE orders_order o
  WHERE o.order_id = ANY(%b::text[]) AND o.status IN ('CREATED', 'PAYING')
 RETURNING {ORDER_COLUMNS}
 """  # noqa: S608 - constants
-
-_RELEASE_DUE: Final = """
-UPDATE orders_reservation
-   SET release_state = 'DUE', release_due_at = %s::timestamptz, restock = %s
- WHERE reservation_id = ANY(%b::text[]) AND release_state = 'NONE'
-"""
 
 _UNPAID: Final = frozenset({OrderStatus.CREATED, OrderStatus.PAYING})
 CANCEL_PERMISSION: Final = "orders.cancel_order"
@@ -153,6 +138,24 @@ def cancel_by_operator(
     return order
 
 
+def cancel_voided(order_ids: Sequence[str]) -> int:
+    """Cancel those orders of a voided sale that are still unpaid, whatever their expiry.
+
+    Returns:
+        How many were cancelled.
+
+    Cost: as `cancel_unpaid`.
+    """
+    with transaction.atomic(durable=True):
+        now = begin()
+        rows = fetch(_LOCK, (sorted(set(order_ids)),))
+        unpaid = [order_id for order_id, status, _, _ in rows if status in _UNPAID]
+        canceled = _cancel(unpaid, reason=CancelReason.OPERATOR, restock=True, now=now)
+        faultpoint.hit("cancel.before_commit")
+    metrics.CANCEL_TRANSITION.inc(len(canceled))
+    return len(canceled)
+
+
 def _cancel_one(
     order_id: str, *, reason: CancelReason, restock: bool, owner: str | None
 ) -> OrderRecord:
@@ -177,24 +180,5 @@ def _cancel(
     if not order_ids:
         return []
     canceled = [order_record(row) for row in fetch(_CANCEL, (now, reason.value, list(order_ids)))]
-    reservations = sorted(order.reservation_id for order in canceled)
-    if execute(_RELEASE_DUE, (now, restock, reservations)) != len(canceled):
-        raise RuntimeError("an order to cancel has no reservation row without a release")
-    out: list[OutboxMessage] = []
-    for order in canceled:
-        out.append(release_command(order, restock=restock, now=now))
-        out.append(order_event(ORDER_CANCELED, order, now=now))
-    outbox.add(out)
-    stock.give_back(
-        [
-            Return(
-                activity_id=order.activity_id,
-                sku_id=order.sku_id,
-                order_id=order.order_id,
-                units=order.quantity,
-                restock=restock,
-            )
-            for order in canceled
-        ]
-    )
+    end_orders(canceled, event_type=ORDER_CANCELED, restock=restock, now=now)
     return canceled

@@ -4,6 +4,7 @@ A payment past expires_at is accepted while the order is not cancelled. One that
 order is refused here; what was captured for it is then refunded by the payment's own machine.
 """
 
+from datetime import datetime
 from typing import Final
 
 from django.db import transaction
@@ -26,6 +27,22 @@ RETURNING {ORDER_COLUMNS}
 _READ: Final = f"SELECT {ORDER_COLUMNS} FROM orders_order o WHERE o.order_id = %s"  # noqa: S608
 
 
+def pay(*, order_id: str, payment_id: str, now: datetime) -> OrderRecord | None:
+    """Pay an unpaid order inside the caller's transaction, with its event.
+
+    Returns:
+        The paid order; None when it is not unpaid any more: nothing changed.
+
+    Cost: two statements on one row; no stock.
+    """
+    rows = fetch(_PAY, (now, payment_id, order_id))
+    if not rows:
+        return None
+    order = order_record(rows[0])
+    outbox.add([order_event(ORDER_PAID, order, now=now)])
+    return order
+
+
 def mark_paid(*, order_id: str, payment_id: str) -> OrderRecord:
     """Record a captured payment of an order.
 
@@ -44,11 +61,9 @@ def mark_paid(*, order_id: str, payment_id: str) -> OrderRecord:
     """
     with transaction.atomic(durable=True):
         now = begin()
-        rows = fetch(_PAY, (now, payment_id, order_id))
-        if rows:
-            order = order_record(rows[0])
-            outbox.add([order_event(ORDER_PAID, order, now=now)])
-            return order
+        paid = pay(order_id=order_id, payment_id=payment_id, now=now)
+        if paid is not None:
+            return paid
         rows = fetch(_READ, (order_id,))
     if not rows:
         raise OrderNotFound(order_id)
