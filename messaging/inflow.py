@@ -123,15 +123,7 @@ class Inflow:
             rest = list(self._buffer)
             self._buffer.clear()
             self._changed.notify_all()
-        self._leave(rest, "stopping")
-        deadline = time.monotonic() + _GIVE_BACK_S
-        for message in rest:
-            if time.monotonic() > deadline:
-                return
-            try:
-                self._receiver.change_invisible(message, invisible_s=0)
-            except BrokerUnavailable:
-                return  # it comes back by itself
+        self._give_back(rest)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the pollers, after the receiver was closed."""
@@ -158,7 +150,8 @@ class Inflow:
                 failed = True
                 log.exception("receive_crashed", consumer_group=self._group)
             finally:
-                self._deliver(found, room)
+                rest = self._deliver(found, room)
+            self._give_back(rest)
             self._failing = failed
             if failed:
                 with self._changed:
@@ -180,14 +173,30 @@ class Inflow:
                 self._changed.wait(1.0)
         return 0
 
-    def _deliver(self, found: list[ReceivedMessage], room: int) -> None:
+    def _deliver(self, found: list[ReceivedMessage], room: int) -> list[ReceivedMessage]:
+        """Put what came into the buffer; return it when the loop has ended meanwhile."""
         with self._changed:
             self._asked -= room
-            if self._closed or self._held:
-                self._leave(found, self._held or "stopping")
+            self._changed.notify_all()
+            if self._closed:
+                return found
+            if self._held:
+                self._leave(found, self._held)
             else:
                 self._buffer += found
-            self._changed.notify_all()
+            return []
+
+    def _give_back(self, messages: list[ReceivedMessage]) -> None:
+        """Let other members have them at once; what fails comes back by itself a little later."""
+        self._leave(messages, "stopping")
+        deadline = time.monotonic() + _GIVE_BACK_S
+        for message in messages:
+            if time.monotonic() > deadline:
+                return
+            try:
+                self._receiver.change_invisible(message, invisible_s=0)
+            except BrokerUnavailable:
+                return
 
     def _leave(self, messages: list[ReceivedMessage], why: str) -> None:
         if messages:
