@@ -176,6 +176,7 @@ class RocketMQHarness(Harness):
     def __init__(self) -> None:
         self.broker = RocketMQBroker.from_settings()
         self._admin = admin_from_settings()
+        self._connections: list[socket.socket] = []
 
     def unreachable(self) -> Broker:
         with socket.socket() as closed:
@@ -188,8 +189,19 @@ class RocketMQHarness(Harness):
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen()
+            listening.settimeout(10)
+            self._listening = listening
             port = listening.getsockname()[1]
             yield RocketMQBroker(Connection(endpoints=f"127.0.0.1:{port}"))
+        for connection in self._connections:
+            connection.close()
+
+    def wait_connected(self) -> None:
+        """Wait until somebody has connected to the silent broker and said something."""
+        connection, _ = self._listening.accept()
+        self._connections.append(connection)
+        connection.settimeout(10)
+        assert connection.recv(1)
 
     def _make(self, *, topics: Sequence[TopicSpec], groups: Sequence[GroupSpec]) -> None:
         provision(topics=topics, groups=groups, admin=self._admin)

@@ -1,5 +1,6 @@
 """Every part of the client package that we use, and every trap in it that we step around."""
 
+import asyncio
 import gzip
 import hashlib
 import hmac
@@ -17,13 +18,13 @@ import grpc
 import pytest
 
 from messaging import topology
-from messaging.broker.base import FailureClass, SendOutcome
+from messaging.broker.base import FailureClass, SendOutcome, SendResult
 from messaging.broker.rocketmq import RocketMQBroker
 from messaging.broker.rocketmq_channel import Connection, Credentials, new_client_id, protocol
 from messaging.broker.rocketmq_decode import Answer, decode
 from messaging.broker.rocketmq_producer import build_request
 from messaging.errors import BrokerUnavailable
-from tests.contract.broker.harness import Harness, collect, message
+from tests.contract.broker.harness import Harness, RocketMQHarness, collect, message
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -341,3 +342,45 @@ def test_the_proxy_says_when_it_delivered(real: Harness) -> None:
     assert len(answer.messages) == 1
     assert abs(time.time() * 1000 - answer.delivered_at_ms) < 2000
     assert answer.messages[0].system_properties.body_digest.checksum == _md5(b'{"n":1}')
+
+
+def test_close_while_sending_leaves_the_send_unknown(real: RocketMQHarness) -> None:
+    topic = real.topic()
+    results: list[SendResult] = []
+    with real.silent() as broker:
+        producer = broker.producer()
+        thread = threading.Thread(
+            target=lambda: results.append(producer.send([message(topic)], timeout_ms=10_000))
+        )
+        thread.start()
+        real.wait_connected()
+        producer.close()
+        thread.join(5)
+
+    assert [(r.outcome, r.failure) for r in results] == [(SendOutcome.UNKNOWN, None)]
+
+
+async def test_close_while_sending_leaves_the_async_send_unknown(real: RocketMQHarness) -> None:
+    topic = real.topic()
+    with real.silent() as broker:
+        producer = broker.async_producer()
+        task = asyncio.create_task(producer.send([message(topic)], timeout_ms=10_000))
+        await asyncio.to_thread(real.wait_connected)
+        await producer.close()
+
+        result = await asyncio.wait_for(task, 5)
+
+    assert (result.outcome, result.failure) == (SendOutcome.UNKNOWN, None)
+
+
+async def test_a_cancelled_sender_is_cancelled(real: RocketMQHarness) -> None:
+    topic = real.topic()
+    with real.silent() as broker:
+        producer = broker.async_producer()
+        task = asyncio.create_task(producer.send([message(topic)], timeout_ms=10_000))
+        await asyncio.to_thread(real.wait_connected)
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await producer.close()
