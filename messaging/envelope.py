@@ -16,19 +16,21 @@ from messaging.errors import PermanentError
 SCHEMA_VERSION: Final = 1
 PRODUCER: Final = "seckill"
 _ULID: Final = "[0-7][0-9A-HJKMNP-TV-Z]{25}"
+# `\Z`, because `$` also matches before a line feed at the end.
 
-RequestId = Annotated[str, msgspec.Meta(pattern=f"^req_{_ULID}$")]
-ReservationId = Annotated[str, msgspec.Meta(pattern=f"^rsv_{_ULID}$")]
-OrderId = Annotated[str, msgspec.Meta(pattern=f"^ord_{_ULID}$")]
-EventId = Annotated[str, msgspec.Meta(pattern=f"^evt_{_ULID}$")]
-UserId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.:@-]{1,64}$")]
+RequestId = Annotated[str, msgspec.Meta(pattern=f"^req_{_ULID}\\Z")]
+ReservationId = Annotated[str, msgspec.Meta(pattern=f"^rsv_{_ULID}\\Z")]
+OrderId = Annotated[str, msgspec.Meta(pattern=f"^ord_{_ULID}\\Z")]
+EventId = Annotated[str, msgspec.Meta(pattern=f"^evt_{_ULID}\\Z")]
+UserId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.:@-]{1,64}\Z")]
 PositiveId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Quantity = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Counter = Annotated[int, msgspec.Meta(ge=0)]
 Instant = Annotated[
-    str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+    str,
+    msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z\Z"),
 ]
-TraceParent = Annotated[str, msgspec.Meta(pattern="^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+TraceParent = Annotated[str, msgspec.Meta(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")]
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,9 @@ class StrictDecoder(Generic[T]):
     def __init__(self, contract: type[T], *, event_types: frozenset[str]) -> None:
         self._decoder = msgspec.json.Decoder(contract)
         self._event_types = event_types
+        self._instants = tuple(
+            field.name for field in msgspec.structs.fields(contract) if field.type == Instant
+        )
 
     def decode(self, body: bytes) -> T:
         """Decode a body.
@@ -98,7 +103,17 @@ class StrictDecoder(Generic[T]):
             raise PermanentError("SCHEMA_UNSUPPORTED", str(message.schema_version))  # type: ignore[attr-defined]
         if message.event_type not in self._event_types:  # type: ignore[attr-defined]
             raise PermanentError("INVALID_EVENT", "unknown event_type")
+        for name in self._instants:
+            _check_calendar(getattr(message, name))
         return message
+
+
+def _check_calendar(instant: str) -> None:
+    """The form was right: only the calendar can still say no (30 February)."""
+    try:
+        parse_instant(instant)
+    except ValueError:
+        raise PermanentError("INVALID_EVENT", "no such instant") from None
 
 
 def _refusal(body: bytes) -> str:
