@@ -1,6 +1,6 @@
-"""What both adapters refuse before anything leaves the process, and how a long list is cut."""
+"""What both adapters refuse before anything leaves the process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from messaging import topology
@@ -18,23 +18,6 @@ def weight(message: OutgoingMessage) -> int:
     """Return what one message takes of `MAX_BATCH_BYTES`."""
     texts = sum(len(key) + len(value) for key, value in message.properties.items())
     return _RECORD_BYTES + len(message.body) + texts + sum(map(len, message.keys))
-
-
-def batches(
-    messages: Sequence[OutgoingMessage], *, limit: int = MAX_BATCH
-) -> Iterator[list[OutgoingMessage]]:
-    """Cut messages of one NORMAL topic, in order, into lists that one `send` takes."""
-    batch: list[OutgoingMessage] = []
-    size = 0
-    for message in messages:
-        added = weight(message)
-        if batch and (len(batch) == limit or size + added > MAX_BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(message)
-        size += added
-    if batch:
-        yield batch
 
 
 def refusal(messages: Sequence[OutgoingMessage]) -> SendResult | None:
