@@ -153,6 +153,7 @@ def create_orders(messages: Sequence[Incoming]) -> list[Decision]:
             faultpoint.hit("consumer.before_commit")
         decisions |= batch.decisions
         known = batch.known
+        metrics.ORDERS_CREATED.inc(sum(one == DONE for one in batch.decisions.values()))
     confirm_known([one for one in known if one.wants_confirm])
     seen: set[str] = set()
     return [_once(item.message.message_id, decisions, seen) for item in messages]

@@ -7,6 +7,7 @@ same bytes under the same id.
 import random
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from ulid import ULID
@@ -75,6 +76,7 @@ def order_record(row: tuple[Any, ...]) -> OrderRecord:
     return OrderRecord(**dict(zip(_FIELDS, row, strict=True)))
 
 
+@lru_cache(maxsize=64)  # a batch's messages share their instants
 def _text(instant: datetime | None) -> str:
     return format_instant(to_epoch_ms(instant)) if instant else ""
 

@@ -75,7 +75,8 @@ def _suspects(sale: ActivityRecord, findings: GateFindings) -> set[tuple[str, st
     }
     due = {row[0] for row in fetch(_DUE, (sale.activity_id,))}
     held = set(_held(sale.activity_id))
-    findings.waiting = len(open_ids | held)
+    ended = {row[0] for row in fetch(_WITH_OUTCOME, (sorted(open_ids | held),))}
+    findings.waiting = len((open_ids | held) - ended)
     found: set[tuple[str, str]] = set()
     for sku in sale.skus:
         if gate().run(verbs.gate_state(activity_id=sale.activity_id, sku_id=sku.sku_id)) is None:

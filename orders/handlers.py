@@ -9,10 +9,15 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from inventory import verbs
+from inventory.call import Call
+from inventory.gate import gate
+from inventory.selectors import serving_activities
 from messaging.broker.base import ReceivedMessage
 from messaging.disposition import DONE, DUPLICATE, Decision, quarantine
-from messaging.envelope import StrictDecoder
+from messaging.envelope import StrictDecoder, format_instant, parse_instant
 from messaging.errors import PermanentError
+from messaging.facts import BodyFacts, read_facts
 from orders import projection
 from orders.cancel_order import cancel_unpaid
 from orders.contracts import (
@@ -29,6 +34,7 @@ from orders.create_order import Incoming, create_orders
 from orders.release import release_reservations
 
 T = TypeVar("T", bound=msgspec.Struct)
+_PING: Final = Call(commands=(("PING",),), parse=bool)
 
 
 class _Handler(Generic[T]):
@@ -64,6 +70,26 @@ class OrderCreateHandler(_Handler[CreateOrder]):
             [Incoming(message=m, delivery_attempt=r.delivery_attempt) for r, m in batch]
         )
 
+    def facts(self, message: ReceivedMessage) -> BodyFacts | None:
+        """Find at the gate what a body does not tell, so that its quarantine row can hold it."""
+        told = read_facts(message.body, message.keys)
+        if told.reservation_id is None or (told.user_id and told.sku_id and told.valid_until):
+            return None
+        for activity_id in [told.activity_id] if told.activity_id else serving_activities():
+            (found,) = gate().run(
+                verbs.reservations(activity_id=activity_id, reservation_ids=[told.reservation_id])
+            )
+            if found is not None:
+                return BodyFacts(
+                    reservation_id=found.reservation_id,
+                    activity_id=activity_id,
+                    sku_id=found.sku_id,
+                    user_id=found.user_id,
+                    quantity=found.quantity,
+                    valid_until=parse_instant(format_instant(found.valid_until_ms)),
+                )
+        return None
+
 
 class OrderTimeoutHandler(_Handler[CancelIfUnpaid]):
     """ORDER_TIMEOUT → the conditional cancel. A trigger that changes nothing is done as well."""
@@ -76,6 +102,10 @@ class OrderTimeoutHandler(_Handler[CancelIfUnpaid]):
 
 class ReleaseHandler(_Handler[ReleaseReservation]):
     """INVENTORY_COMPENSATE → the gate, once."""
+
+    def probe(self) -> None:
+        """Raise while Redis does not answer: a group that needs it receives nothing then."""
+        gate().run(_PING)
 
     def apply(
         self, batch: Sequence[tuple[ReceivedMessage, ReleaseReservation]]
@@ -95,6 +125,10 @@ class ReleaseHandler(_Handler[ReleaseReservation]):
 
 class ProjectionHandler(_Handler[OrderEvent]):
     """ORDER_EVENT → Redis: confirm and status."""
+
+    def probe(self) -> None:
+        """Raise while Redis does not answer."""
+        gate().run(_PING)
 
     def apply(self, batch: Sequence[tuple[ReceivedMessage, OrderEvent]]) -> Sequence[Decision]:
         """Confirm and publish; both may be repeated."""

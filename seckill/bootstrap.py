@@ -1,7 +1,6 @@
 """The only wiring: which group is handled by what."""
 
 from messaging.consumer import Handler
-
 from messaging.topology import (
     CG_INVENTORY_COMPENSATE,
     CG_ORDER_CREATE,

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import shutil
+from io import StringIO
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -29,7 +31,10 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(report.as_json(), indent=2))
         else:
-            _print(report, Console(file=self.stdout._out))
+            text = StringIO()
+            columns = shutil.get_terminal_size((120, 40)).columns
+            _print(report, Console(file=text, width=columns, force_terminal=self.stdout.isatty()))
+            self.stdout.write(text.getvalue())
         if report.breaches:
             raise SystemExit(1)
 

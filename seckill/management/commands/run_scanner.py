@@ -13,7 +13,8 @@ class Command(BaseCommand):
     help = (
         "Runs the scanner's jobs: pending (sends uncertain messages again), sweep (settles what "
         "has no outcome), overdue (cancels unpaid orders), release (gives units back), gate_ops "
-        "(drives operators' changes). SIGTERM finishes what is in flight; a second signal ends at "
+        "(drives operators' changes), payments, refunds and webhooks (settle what the provider "
+        "has not answered clearly), void (ends the orders of voided sales). SIGTERM finishes what is in flight; a second signal ends at "
         "once."
     )
 

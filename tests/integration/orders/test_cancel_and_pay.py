@@ -69,7 +69,7 @@ def test_an_overdue_order_is_cancelled_with_all_that_belongs_to_it():
 
 def test_what_is_not_due_is_left_alone_and_counted_apart():
     sale = open_sale(units=5)
-    paid, young, canceled, overdue = made = [sale.reserve(f"u{i}") for i in range(4)]
+    paid, _young, canceled, overdue = made = [sale.reserve(f"u{i}") for i in range(4)]
     sale.deliver(*made)
     make_overdue(paid, canceled, overdue)
     mark_paid(order_id=paid.order_id, payment_id="p1")

@@ -1,17 +1,21 @@
 """The order transaction on the real PostgreSQL, called with delivered messages."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
+import psycopg
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from inventory.errors import OutOfStock
 from messaging.disposition import DONE, DUPLICATE, rejected
 from messaging.disposition import quarantine as to_quarantine
+from messaging.facts import BodyFacts
+from messaging.sqlstate import ErrorClass, classify
 from messaging.topology import INVENTORY_COMPENSATE, ORDER_EVENT, ORDER_TIMEOUT
+from orders import create_order
 from orders.create_order import HELD, OrderConflict
 from orders.handlers import ORDER_CREATE_HANDLER
 from orders.reject_order import ReservationConflict
@@ -56,7 +60,8 @@ def test_a_batch_becomes_orders_with_everything_that_belongs_to_them():
         for r in (first, second)
     ]
     assert rows(
-        "SELECT order_id, sku_id, quantity, price_cents, currency FROM orders_item ORDER BY quantity"
+        "SELECT order_id, sku_id, quantity, price_cents, currency FROM orders_item"
+        " ORDER BY quantity"
     ) == [(r.order_id, sale.sku_id, r.quantity, 250, "EUR") for r in (second, first)]
     assert sale.outcome(first) == ("ORDERED", "", "NONE")
     assert rows(
@@ -404,3 +409,73 @@ def test_two_skus_of_one_batch_are_both_taken():
 
     assert sale.deliver(*batch) == [DONE] * 3
     assert (sale.available(a), sale.available(b)) == (4, 3)
+
+
+def test_case_37_nothing_is_answered_that_is_not_committed(monkeypatch):
+    sale = open_sale(units=10)
+    made = sale.reserve_all([f"u{i}" for i in range(5)])
+
+    def crash(point):
+        assert point == "consumer.before_commit"
+        raise RuntimeError(point)
+
+    monkeypatch.setattr(create_order.faultpoint, "hit", crash)
+    with pytest.raises(RuntimeError):
+        sale.deliver(*made)
+    assert (sale.orders(), sale.available(), sale.ledger_sum()) == (0, 10, 10)
+    assert one("SELECT count(*) FROM messaging_inbox") == 0
+    monkeypatch.undo()
+
+    assert sale.deliver(*made) == [DONE] * 5
+
+
+def test_the_transaction_may_not_be_nested():
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        sale.deliver(reservation)
+
+
+def test_limits_of_locks_and_statements_end_with_the_transaction(settings):
+    settings.SECKILL_LOCK_TIMEOUT_MS = 50
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    with psycopg.connect(**_target()) as other:
+        other.execute("UPDATE inventory_stock SET withheld = 0")
+        with pytest.raises(OperationalError) as caught:
+            sale.deliver(reservation)
+        assert classify(caught.value) is ErrorClass.CONTENTION
+
+    assert one("SHOW lock_timeout") == "0"
+    assert sale.deliver(reservation) == [DONE]
+
+
+def _target():
+    config = connection.settings_dict
+    return {
+        "host": config["HOST"],
+        "port": config["PORT"],
+        "user": config["USER"],
+        "password": config["PASSWORD"],
+        "dbname": config["NAME"],
+    }
+
+
+def test_a_damaged_body_is_held_by_what_the_gate_knows_of_its_reservation():
+    sale = open_sale(limit_per_user=2)
+    reservation = sale.reserve("ann", quantity=2)
+    damaged = replace(create_message(reservation), body=b"{", keys=(reservation.reservation_id,))
+
+    facts = ORDER_CREATE_HANDLER.facts(damaged)
+
+    assert facts == BodyFacts(
+        reservation_id=reservation.reservation_id,
+        activity_id=sale.activity_id,
+        sku_id=sale.sku_id,
+        user_id="ann",
+        quantity=2,
+        valid_until=datetime.fromtimestamp(reservation.valid_until_ms / 1000, tz=UTC),
+    )
+    # A body that tells all needs no look at the gate, one that names nobody has none.
+    assert ORDER_CREATE_HANDLER.facts(create_message(reservation)) is None
+    assert ORDER_CREATE_HANDLER.facts(replace(damaged, keys=())) is None

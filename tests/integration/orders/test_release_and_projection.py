@@ -13,7 +13,7 @@ from messaging.errors import TransientError
 from messaging.topology import ORDER_EVENT
 from orders import release
 from orders.cancel_order import cancel_by_user
-from orders.handlers import RELEASE_HANDLER
+from orders.handlers import PROJECTION_HANDLER, RELEASE_HANDLER
 from tests.fixtures.sales import (
     execute,
     open_sale,
@@ -91,6 +91,14 @@ def test_an_unreachable_redis_stops_the_group_and_decides_nothing(monkeypatch):
     assert sale.outcome(reservation)[2] == "DUE"
 
 
+@pytest.mark.parametrize("handler", [RELEASE_HANDLER, PROJECTION_HANDLER])
+def test_the_probe_of_a_group_that_needs_redis_asks_redis(handler, settings):
+    assert handler.probe() is None
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    with pytest.raises(GateUnavailable):
+        handler.probe()
+
+
 def test_a_crash_between_gate_and_done_gives_back_once(monkeypatch):
     sale, reservation = _rejected()
 
@@ -109,7 +117,7 @@ def test_a_crash_between_gate_and_done_gives_back_once(monkeypatch):
 
 
 def test_a_release_nobody_asked_for_is_quarantined():
-    sale, reservation = _rejected()
+    sale, _ = _rejected()
     messages = outbox_messages("INVENTORY_COMPENSATE_V1")
     execute("DELETE FROM orders_reservation")
 

@@ -1,0 +1,79 @@
+"""The scanner's loop: what is away costs rounds, never the loop; told to stop, it stops."""
+
+import threading
+import time
+
+import pytest
+
+from inventory.errors import GateUnavailable
+from messaging.pulse import LoopState, Pulse
+from messaging.topology import enabled_groups
+from orders.scan import runner
+from seckill.bootstrap import handlers
+
+
+class Job:
+    name = "test"
+    tick_s = 0.001
+
+    def __init__(self, *results):
+        self.results = list(results)
+        self.rounds = 0
+        self.closed = False
+        self.done = threading.Event()
+
+    def run_once(self):
+        self.rounds += 1
+        result = self.results.pop(0) if self.results else 0
+        if not self.results:
+            self.done.set()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(runner, "close_old_connections", lambda: None)
+    monkeypatch.setattr(runner, "connection", type("C", (), {"close": staticmethod(lambda: None)}))
+
+    def start(job):
+        stop, pulse = threading.Event(), Pulse()
+        thread = threading.Thread(target=runner.run_job, args=(job, stop, pulse))
+        thread.start()
+        assert job.done.wait(5)
+        stop.set()
+        thread.join(5)
+        assert not thread.is_alive()
+        return pulse
+
+    return start
+
+
+@pytest.mark.parametrize("error", [GateUnavailable("away"), ValueError("a bug")])
+def test_a_failed_round_is_followed_by_the_next(run, error):
+    job = Job(1, error, error, 2)
+    pulse = run(job)
+    assert job.rounds >= 4
+    assert job.closed
+    assert pulse.snapshot()[0] is LoopState.RUNNING
+
+
+def test_told_to_stop_it_does_not_wait_for_its_tick(run):
+    job = Job(1)
+    job.tick_s = 60
+    started = time.monotonic()
+    run(job)
+    assert time.monotonic() - started < 5
+    assert job.closed
+
+
+def test_every_job_of_the_specification_is_there():
+    assert set(runner.JOBS) == {"pending", "sweep", "overdue", "release", "gate_ops"}
+
+
+def test_every_enabled_group_has_its_handler():
+    assert set(handlers()) == {group.name for group in enabled_groups()}
