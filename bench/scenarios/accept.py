@@ -3,6 +3,7 @@
 from typing import Any
 
 from bench.bench import LIFTED, Bench, Outcome
+from bench.generator import GeneratorFailed
 from bench.loadgen.plan import Plan
 from seckill.demo.sale import Sale, make_sale, open_sale
 
@@ -81,7 +82,9 @@ def _hand_out(bench: Bench, place: Sale) -> None:
     with bench.load(plan, name="holders") as load:
         load.wait_ready()
         load.go()
-        load.result(timeout_s=60)
+        result = load.result(timeout_s=60)
+    if result["accepted"] != _HOLDERS:
+        raise GeneratorFailed(f"only {result['accepted']} units could be handed out: {result}")
 
 
 def _run(bench: Bench, plan: Plan) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 import time
 
 from bench.audit import audit, wait_for_orders
-from bench.bench import LIFTED, Bench, Outcome, workers_of
+from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import read_commits
 from bench.loadgen.plan import Plan
-from seckill.demo.sale import make_sale, open_sale
+from seckill.demo.sale import Sale, look, make_sale, open_sale
 
 _BACKLOG_PER_S = 4_000
 
@@ -21,10 +21,19 @@ def drain_full(bench: Bench) -> Outcome:
     return _drain(bench, "orders", "core", "sender", "scanner")
 
 
+def _wait_until_sent(bench: Bench, sale: Sale) -> None:
+    """Wait until the broker has all: the scanner sends what admission's budget did not confirm."""
+    deadline = time.monotonic() + 60
+    while (pending := look(sale).pending) and time.monotonic() < deadline:
+        time.sleep(0.25)
+    if pending:
+        bench.say(f"{pending} reservations are still not known to be in the broker")
+
+
 def _drain(bench: Bench, *programs: str) -> Outcome:
     connections = bench.connections or 200
     backlog = int((bench.wish.seconds or 10.0) * _BACKLOG_PER_S)
-    bench.start("web")
+    bench.start("web", "scanner")
     sale = make_sale(name="bench drain", stock=LIFTED, max_open=LIFTED, max_pending=LIFTED)
     open_sale(sale)
     plan = Plan(
@@ -41,10 +50,11 @@ def _drain(bench: Bench, *programs: str) -> Outcome:
         load.go()
         load.result(timeout_s=180)
         accepted = load.accepted_ids()
+    _wait_until_sent(bench, sale)
+    bench.rig.supervisor.stop_program("scanner")
     bench.say(f"{len(accepted)} accepted; starting {', '.join(programs)}")
     began = time.time()
     bench.start_later(*programs)
-    bench.rig.wait_workers(workers_of(programs))
     wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=False)
     commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
     rest_s = 0.0

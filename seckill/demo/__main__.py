@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         return 130
     finally:
         rig.stop_processes()
-        if options.exit or rig.admin_password == "":
+        if options.exit:
             rig.stop_servers()
 
 
@@ -72,7 +72,8 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
     count, megabytes = rig.supervisor.python_memory_mb()
     console.print(
         f"     {count} Python processes, {megabytes} MB; ready after"
-        f" {time.monotonic() - began:.0f} s; logs in {rig.supervisor.logs}"
+        f" {time.monotonic() - began:.0f} s; logs in {rig.supervisor.logs}",
+        soft_wrap=True,
     )
     console.print(f"4/4  the sale: {options.buyers} buyers, {options.stock} units")
     result = _sell(rig, console, options)
@@ -103,7 +104,7 @@ def _stay(rig: Rig, console: Console, activity: object) -> None:
     console.print(f"activity page  {rig.base_url}/activities/{activity}")
     console.print(f"admin          {rig.base_url}/admin/   {ADMIN} / {rig.admin_password}")
     console.print(f"API docs       {rig.base_url}/api/docs")
-    console.print(f"logs           {rig.supervisor.logs}")
+    console.print(f"logs           {rig.supervisor.logs}", soft_wrap=True)
     console.print("Ctrl-C stops the processes; bin/stack down stops the servers.", style="bold")
     try:
         while True:

@@ -96,6 +96,7 @@ def audit(told: Told, *, environment: Mapping[str, str]) -> dict[str, Any]:
         "activity": told.sale.activity_id,
         "stock": told.sale.stock,
         "requests": told.load["requests"],
+        "codes": told.load["codes"],
         "errors": told.load["errors"],
         "p50_ms": told.load["p50_ms"],
         "p99_ms": told.load["p99_ms"],

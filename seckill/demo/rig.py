@@ -39,8 +39,8 @@ class Rig:
         self.environment: dict[str, str] = {}
         self.port = 0
         self.admin_password = ""
-        self.started: set[str] = set()
         self._more = environment
+        self._before: set[str] | None = None
         self._supervisor: Supervisor | None = None
 
     @property
@@ -58,14 +58,13 @@ class Rig:
     def start_servers(
         self, *, appendfsync: str | None = None, tell: Callable[[Event], None] | None = None
     ) -> None:
-        """Start the servers that are not up; `started` then has the names of those."""
-        before = {
+        """Start the servers that are not up."""
+        self._before = {
             name for name in self.stack.wanted if self.stack.service(name).process is not None
         }
         if tell is not None:
             self.stack.tell = tell
         self.stack.up(appendfsync=appendfsync)
-        self.started = set(self.stack.wanted) - before
 
     def prepare(self) -> None:
         """Migrate, make topics and groups, set the administrator's password. Repeatable.
@@ -131,13 +130,15 @@ class Rig:
             supervisor.stop()
 
     def stop_servers(self) -> None:
-        """Stop the servers that this run started; those that were up stay up."""
-        if self.started == set(self.stack.wanted):
+        """Stop the servers that were not up before; safe to call when none was started."""
+        if self._before is None:
+            return
+        if not self._before:
             self.stack.down()
-        else:
-            for name in sorted(self.started, reverse=True):
+            return
+        for name in reversed(self.stack.wanted):
+            if name not in self._before:
                 self.stack.stop(name)
-        self.started = set()
 
     def _set_admin_password(self) -> None:
         from django.contrib.auth import get_user_model

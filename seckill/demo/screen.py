@@ -97,10 +97,13 @@ class Screen:
 
         answers = int(progress.get("answers", 0))
         row("requests answered", answers, f"{rate:,} a second".replace(",", " "))
-        row("accepted", int(progress.get("accepted", 0)), "each one promised a unit")
+        accepted = int(progress.get("accepted", 0))
+        row("accepted", accepted, "each one promised a unit")
+        again = codes.get("409 ALREADY_RESERVED", 0) + codes.get("202", 0) - accepted
+        row("clicked again", max(again, 0), "got the same unit, not a second one")
         row("told sold out", codes.get("409 SOLD_OUT", 0), "units may come back")
         row("asked to come again", refused, "503 with Retry-After")
-        row("orders", numbers.orders, f"newest outcome {numbers.lag_s:.1f} s behind the gate")
+        row("orders", numbers.orders, f"the oldest without one is {numbers.lag_s:.1f} s old")
         row("paid", numbers.paid, ProgressBar(total=stock, completed=numbers.paid, width=32))
         row("waiting for payment", numbers.unpaid)
         row("timed out, sold again", numbers.canceled)
