@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from inventory import operations
+from inventory.operations import drive
 
 BATCH: Final = 50
 
@@ -15,7 +15,7 @@ class GateOpsJob:
 
     def run_once(self) -> int:
         """Drive what is requested; returns how many operations ended. Cost: see `drive`."""
-        return operations.drive(limit=BATCH)
+        return drive(limit=BATCH)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -1,6 +1,7 @@
 """Sends CREATE_ORDER messages of stored reservations again: same ids, same bytes, in batches."""
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -12,6 +13,7 @@ from inventory.contracts import Reservation
 from messaging.broker import broker
 from messaging.broker.base import OutgoingMessage, Producer, SendOutcome, SendResult
 from messaging.envelope import SCHEMA_VERSION
+from messaging.metrics import published
 from messaging.topology import ORDER_CREATE, TAG_CREATE_ORDER
 from orders import metrics
 from orders.contracts import create_order_body
@@ -69,7 +71,14 @@ class Resender:
 
     def _send(self, batch: Sequence[Reservation]) -> SendResult:
         messages = [create_order_message(r, send_attempt=r.send_attempt + 1) for r in batch]
+        started = time.monotonic()
         result = self._connected().send(messages, timeout_ms=settings.SECKILL_PUBLISH_TIMEOUT_MS)
+        published(
+            topic=ORDER_CREATE,
+            outcome=result.outcome,
+            messages=len(batch),
+            seconds=time.monotonic() - started,
+        )
         metrics.RESEND.labels(outcome=result.outcome.value).inc(len(batch))
         if result.outcome is SendOutcome.DEFINITE_FAILURE:
             # An earlier attempt may have been stored: nothing is ever released for this.

@@ -2,11 +2,13 @@
 
 import pytest
 
-from inventory import keys
+from inventory import keys, operations, verbs
+from inventory.gate import gate
 from messaging.broker.base import FailureClass, SendOutcome, SendResult
 from messaging.selectors import GroupLag
 from orders.cancel_order import cancel_by_user
 from orders.scan import sweep as sweep_module
+from orders.scan.gate_ops import GateOpsJob
 from orders.scan.overdue import OverdueJob
 from orders.scan.pending import GOOD_ROUNDS, PROBE, PendingJob
 from orders.scan.release import ReleaseJob
@@ -285,3 +287,21 @@ def test_releases_due_for_over_thirty_seconds_are_driven():
     assert (job.run_once(), job.run_once()) == (1, 0)
     assert (sale.outcome(old)[2], sale.outcome(young)[2]) == ("DONE", "DUE")
     assert sale.gate_stock() == 4
+
+
+# -- gate_ops -----------------------------------------------------------------------------------
+
+
+def test_an_operators_pause_that_could_not_reach_redis_is_driven_later(settings):
+    sale = open_sale()
+    execute("UPDATE inventory_activity SET version = 2 WHERE id = %s", sale.activity_id)
+    url, settings.REDIS_URL = settings.REDIS_URL, "redis://127.0.0.1:1/0"
+    operations.request_pause(activity_id=sale.activity_id, reason="test")
+    settings.REDIS_URL = url
+    state = gate().run(verbs.gate_state(activity_id=sale.activity_id, sku_id=sale.sku_id))
+    assert (state.status, state.stopped) == ("OPEN", False)
+
+    assert (GateOpsJob().run_once(), GateOpsJob().run_once()) == (1, 0)
+
+    state = gate().run(verbs.gate_state(activity_id=sale.activity_id, sku_id=sale.sku_id))
+    assert (state.status, state.stopped) == ("PAUSED", True)

@@ -72,7 +72,7 @@ def test_told_to_stop_it_does_not_wait_for_its_tick(run):
 
 
 def test_every_job_of_the_specification_is_there():
-    assert set(runner.JOBS) == {"pending", "sweep", "overdue", "release", "gate_ops"}
+    assert {"pending", "sweep", "overdue", "release", "gate_ops"} <= set(runner.JOBS)
 
 
 def test_every_enabled_group_has_its_handler():
