@@ -40,7 +40,7 @@ class Watchdog:
         before = time.monotonic()
         while not self._stop.wait(_TICK_S):
             now = time.monotonic()
-            if now - before > 5 * _TICK_S:  # we were stopped too: that is nobody's hang
+            if now - before > 3 * _TICK_S:  # we were stopped too: that is nobody's hang
                 for pulse in self._pulses.values():
                     pulse.forgive()
             before = now

@@ -1,0 +1,118 @@
+"""Read-only pages: inbox, outbox, quarantine, paused groups, workers. Fast lists, no totals.
+
+The one thing that can be done here is to let a paused group go on (a guarded service).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+
+from messaging import pauses
+from messaging.masking import masked_body
+from messaging.models import GroupPause, Heartbeat, InboxRow, OutboxRow, QuarantineRow
+
+_MOST_ROWS = 5_000
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Any]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts no further than it shows: a count of a partitioned table would read all of it."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return len(rows.values_list("pk", flat=True)[:_MOST_ROWS])
+
+
+class ReadOnlyAdmin(_ModelAdmin):
+    show_full_result_count = False
+    paginator = BoundedPaginator
+    list_per_page = 50
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+@admin.register(InboxRow)
+class InboxAdmin(ReadOnlyAdmin):
+    # No page for one row: Django's key is no key of the table. The list shows all of it.
+    list_display_links = None
+    list_display = (
+        "message_id", "consumer_group", "outcome", "reason", "reservation_id", "order_id",
+        "delivery_attempt", "created_at",
+    )  # fmt: skip
+    ordering = ("-consumer_group", "-message_id")  # the key, backwards: no sort
+    search_fields = ("message_id__exact",)
+    search_help_text = "a whole message id (evt_…)"
+
+
+@admin.register(OutboxRow)
+class OutboxAdmin(ReadOnlyAdmin):
+    list_display = (
+        "event_id", "topic", "tag", "lane", "state", "attempts", "available_at", "sent_at",
+        "last_error",
+    )  # fmt: skip
+    list_filter = ("state", "lane")
+    ordering = ("-id",)
+    search_fields = ("event_id__exact",)
+    search_help_text = "a whole event id (evt_…)"
+    exclude = ("payload",)
+    readonly_fields = ("masked_payload",)
+
+    @admin.display(description="payload (masked)")
+    def masked_payload(self, row: OutboxRow) -> str:
+        return masked_body(row.payload.encode())
+
+
+@admin.register(QuarantineRow)
+class QuarantineAdmin(ReadOnlyAdmin):
+    list_display = (
+        "message_id", "consumer_group", "source", "status", "reason", "occurrences",
+        "reservation_id", "first_at", "last_at",
+    )  # fmt: skip
+    list_filter = ("status", "source", "consumer_group")
+    ordering = ("-id",)
+    search_fields = ("message_id__exact", "reservation_id__exact")
+    search_help_text = "a whole message or reservation id"
+    exclude = ("body", "user_id")
+    readonly_fields = ("masked_payload",)
+
+    @admin.display(description="body (masked)")
+    def masked_payload(self, row: QuarantineRow) -> str:
+        return masked_body(bytes(row.body))
+
+
+@admin.register(GroupPause)
+class GroupPauseAdmin(ReadOnlyAdmin):
+    list_display = ("consumer_group", "reason", "paused_by", "paused_at")
+    actions = ("let_go_on",)
+
+    def has_resume_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(pauses.PERMISSION)
+
+    @admin.action(description="Let the selected groups receive again", permissions=["resume"])
+    def let_go_on(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for row in queryset:
+            if pauses.resume(group=row.consumer_group, user=request.user):
+                self.message_user(request, f"{row.consumer_group} goes on", messages.SUCCESS)
+
+
+@admin.register(Heartbeat)
+class HeartbeatAdmin(ReadOnlyAdmin):
+    list_display = ("worker_id", "role", "group", "build", "state", "beat_at", "detail")
+    list_filter = ("role", "state")
+    ordering = ("-beat_at",)
