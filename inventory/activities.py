@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from inventory.errors import OperationRefused
 from inventory.models import Activity, Sku
+from inventory.states import ActivityStatus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +86,28 @@ def create_activity(
             sku.full_clean()
             sku.save()
     return int(activity.pk)
+
+
+def exists(activity_id: int) -> bool:
+    """Tell whether there is such a sale."""
+    return Activity.objects.filter(pk=activity_id).exists()
+
+
+def mark_voided(*, activity_id: int, now: datetime) -> None:
+    """Declare a sale void inside the caller's transaction; who may is the caller's affair.
+
+    From its commit on the order transaction rejects everything that is still in flight.
+
+    Raises:
+        OperationRefused: it is a draft, settled, or void already.
+    """
+    changed = (
+        Activity.objects.filter(pk=activity_id, voided_at__isnull=True)
+        .exclude(status__in=[ActivityStatus.DRAFT, ActivityStatus.SETTLED])
+        .update(voided_at=now)
+    )
+    if not changed:
+        raise OperationRefused(f"activity {activity_id} is a draft, settled, or void already")
 
 
 def require_ready(activity: Activity, skus: Sequence[Sku]) -> None:

@@ -329,6 +329,8 @@ def _request_opening(
     def change(activity: Activity, _: str) -> dict[str, Any]:
         if activity.status not in from_statuses:
             raise OperationRefused(f"activity {activity.pk} is {activity.status}")
+        if activity.voided_at is not None:
+            raise OperationRefused(f"activity {activity.pk} was declared void")
         if activity.rebuild_unfinished or activity.loss_noted_at is not None:
             raise OperationRefused(
                 f"activity {activity.pk} is being rebuilt: only rebuild_gate opens it now"

@@ -127,6 +127,12 @@ def activity_record(activity_id: int) -> ActivityRecord | None:
     return records[0] if records else None
 
 
+def operation_status(operation_id: str) -> tuple[str, str]:
+    """Return status and note of an operators' change."""
+    row = GateOperation.objects.only("status", "note").get(pk=operation_id)
+    return row.status, row.note
+
+
 def _records(activities: Sequence[Activity]) -> list[ActivityRecord]:
     ids = [activity.pk for activity in activities]
     available = dict(Stock.objects.filter(activity_id__in=ids).values_list("sku_id", "available"))

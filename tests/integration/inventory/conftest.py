@@ -58,7 +58,7 @@ class Sale:
 
 
 @pytest.fixture
-def new_draft(transactional_db: None, redis_client: redis.Redis) -> Callable[..., Sale]:
+def new_draft(db: None, redis_client: redis.Redis) -> Callable[..., Sale]:
     """Make a sale in DRAFT: `new_draft(units=10, skus=1, **activity)`."""
 
     def make(*, units: int = 10, skus: int = 1, **changes: Any) -> Sale:

@@ -20,6 +20,8 @@ from inventory.selectors import activity_record
 from inventory.states import OperationKind
 from tests.fixtures.gate import wish
 
+pytestmark = pytest.mark.django_db(transaction=True)  # the order of commits matters here
+
 
 def buy(sale, user: str):
     (reply,) = gate().run(

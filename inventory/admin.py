@@ -1,0 +1,187 @@
+"""Sales for operators: SKUs are editable in DRAFT only, everything after is a guarded operation."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
+from django.views.decorators.http import require_http_methods
+
+from inventory import operations, selectors
+from inventory.errors import OperationRefused
+from inventory.gate_status import report_gate
+from inventory.models import Activity, GateOperation, Sku, Stock, StockLedger
+from inventory.operation_forms import FORMS, IN_FLIGHT, OperationForm
+from inventory.states import ActivityStatus, OperationKind
+
+SERVICES: Final[dict[OperationKind, Callable[..., str]]] = {
+    OperationKind.WARM_UP: operations.warm_up,
+    OperationKind.OPEN: operations.request_open,
+    OperationKind.PAUSE: operations.request_pause,
+    OperationKind.RESUME: operations.request_resume,
+    OperationKind.CLOSE: operations.request_close,
+    OperationKind.TOP_UP: operations.request_top_up,
+    OperationKind.CUT: operations.request_cut,
+    OperationKind.EDIT: operations.request_edit,
+    OperationKind.STOP: operations.request_stop,
+}
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Rows that only services write."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def _is_draft(activity: Activity | None) -> bool:
+    return activity is None or activity.status == ActivityStatus.DRAFT
+
+
+class SkuInline(admin.TabularInline):  # type: ignore[type-arg]
+    model = Sku
+    extra = 1
+
+    def has_add_permission(self, request: HttpRequest, obj: Activity | None = None) -> bool:
+        return _is_draft(obj) and super().has_add_permission(request, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Activity | None = None) -> bool:
+        return _is_draft(obj) and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Activity | None = None) -> bool:
+        return _is_draft(obj) and super().has_delete_permission(request, obj)
+
+
+@admin.register(Activity)
+class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ("name", "id", "status", "starts_at", "ends_at", "is_test", "opened_at")
+    list_filter = ("status", "is_test")
+    search_fields = ("name",)
+    inlines = (SkuInline,)
+    readonly_fields = ("status", "opened_at", "version")
+    change_form_template = "admin/inventory/activity/change_form.html"
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Activity | None = None) -> list[str]:
+        if _is_draft(obj):
+            return list(self.readonly_fields)
+        names = [field.name for field in Activity._meta.fields if field.name != "id"]
+        return [*names]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Activity | None = None) -> bool:
+        return _is_draft(obj) and super().has_delete_permission(request, obj)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        return {}  # deleting in bulk would not look at the status
+
+    def get_urls(self) -> list[URLPattern]:
+        operate = path(
+            "<int:activity_id>/operate/<str:kind>/",
+            self.admin_site.admin_view(self.operate),
+            name="inventory_activity_operate",
+        )
+        return [operate, *super().get_urls()]
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        obj: Activity | None = kwargs.get("obj")
+        record = selectors.activity_record(obj.pk) if obj and obj.pk else None
+        if record is not None:
+            context["gate_report"] = report_gate(record)
+            context["operations"] = [
+                {
+                    "label": kind.value.replace("_", " ").capitalize(),
+                    "url": reverse(
+                        "admin:inventory_activity_operate", args=[record.activity_id, kind.value]
+                    ),
+                    "danger": kind is OperationKind.STOP,
+                }
+                for kind in SERVICES
+                if request.user.has_perm(operations.PERMISSIONS[kind])
+            ]
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @method_decorator(require_http_methods(["GET", "POST"]))
+    def operate(self, request: HttpRequest, activity_id: int, kind: str) -> HttpResponse:
+        """Show the confirmation (GET) or make the request (POST)."""
+        record = selectors.activity_record(activity_id)
+        if record is None or kind not in OperationKind.__members__:
+            raise Http404(f"no operation {kind} of activity {activity_id}")
+        what = OperationKind(kind)
+        user = request.user
+        if not isinstance(user, User) or not user.has_perm(operations.PERMISSIONS[what]):
+            raise PermissionDenied(operations.PERMISSIONS[what])
+        form_class = FORMS.get(what, OperationForm)
+        form = form_class(request.POST if request.method == "POST" else None, record=record)
+        if request.method == "POST" and form.is_valid():
+            try:
+                operation_id = SERVICES[what](
+                    activity_id=activity_id, user=user, **form.arguments()
+                )
+            except OperationRefused as error:
+                form.add_error(None, str(error))
+            else:
+                status, note = selectors.operation_status(operation_id)
+                self.message_user(
+                    request,
+                    f"{what.value} {operation_id}: {status} {note}".strip(),
+                    messages.SUCCESS if status == "DONE" else messages.WARNING,
+                )
+                return HttpResponseRedirect(
+                    reverse("admin:inventory_activity_change", args=[activity_id])
+                )
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": f"{what.value.replace('_', ' ').capitalize()}: {record.name}",
+            "record": record,
+            "form": form,
+            "in_flight": IN_FLIGHT[what],
+            "danger": what is OperationKind.STOP,
+        }
+        return TemplateResponse(request, "admin/inventory/activity/operate.html", context)
+
+
+@admin.register(GateOperation)
+class GateOperationAdmin(ReadOnlyAdmin):
+    list_display = (
+        "operation_id",
+        "kind",
+        "status",
+        "activity",
+        "sku",
+        "units",
+        "units_done",
+        "requested_by",
+        "requested_at",
+        "done_at",
+        "note",
+    )
+    list_filter = ("kind", "status")
+    search_fields = ("operation_id", "activity__name", "reason")
+    list_select_related = ("activity", "sku", "requested_by")
+
+
+@admin.register(Stock)
+class StockAdmin(ReadOnlyAdmin):
+    list_display = ("sku", "activity_id", "available", "initial", "topped_up", "cut", "withheld")
+    list_select_related = ("sku",)
+
+
+@admin.register(StockLedger)
+class StockLedgerAdmin(ReadOnlyAdmin):
+    list_display = ("id", "activity_id", "sku_id", "kind", "source_id", "delta", "created_at")
+    list_filter = ("kind",)
+    search_fields = ("=source_id",)
+    show_full_result_count = False
