@@ -125,6 +125,7 @@ def test_only_the_owner_of_the_lease_reschedules(new_sale) -> None:
     assert before + 60_000 <= due <= sale.now_ms() + 60_000
     assert float(sale.stored(made.reservation_id)["next_retry_at"]) == due
     assert reschedule(sale, made.reservation_id, 0, "scan-1") is MarkCode.NOT_APPLICABLE
+    assert sale.claim(made.reservation_id).reservations == []  # free, but not due
 
 
 def test_each_claim_counts_as_an_attempt(new_sale) -> None:
