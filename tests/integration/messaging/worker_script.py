@@ -11,8 +11,8 @@ import django
 
 django.setup()
 
-from messaging.pulse import Pulse
-from messaging.worker import Loop, StopSignal, leave, serve
+from messaging.pulse import Pulse  # noqa: E402
+from messaging.worker import Loop, StopSignal, leave, serve  # noqa: E402
 
 
 def good(stop: StopSignal, pulse: Pulse) -> None:
@@ -43,9 +43,6 @@ def ending(stop: StopSignal, pulse: Pulse) -> None:
 
 
 LOOPS = {f.__name__: f for f in (good, stubborn, hanging, crashing, ending)}
-leave(
-    serve(
-        role="test",
-        loops=[Loop(name=name, group=f"G_{name}", run=LOOPS[name]) for name in sys.argv[1].split("+")],
-    )
-)
+names = sys.argv[1].split("+")
+loops = [Loop(name=name, group=f"G_{name}", run=LOOPS[name]) for name in names]
+leave(serve(role="test", loops=loops))
