@@ -128,6 +128,14 @@ def test_only_the_owner_of_the_lease_reschedules(new_sale) -> None:
     assert sale.claim(made.reservation_id).reservations == []  # free, but not due
 
 
+def test_reschedule_never_puts_an_id_back_that_left_the_queue(new_sale) -> None:
+    sale = new_sale(3)
+    made = sale.buy("ann")
+    sale.client.zrem(keys.mq_pending(42), made.reservation_id)
+    reschedule(sale, made.reservation_id, 0, ME)
+    assert sale.pending() == {}
+
+
 def test_each_claim_counts_as_an_attempt(new_sale) -> None:
     sale = new_sale(3)
     made = sale.buy("ann")

@@ -53,8 +53,15 @@ def test_all_keys_of_a_sale_share_one_hash_tag() -> None:
         (["release"], ReleaseCode),
         (["adjust_stock"], AdjustCode),
         (
-            ["load_gate", "open_gate", "close_gate", "edit_gate"]
-            + ["close_for_rebuild", "begin_rebuild", "finish_rebuild"],
+            [
+                "load_gate",
+                "open_gate",
+                "close_gate",
+                "edit_gate",
+                "close_for_rebuild",
+                "begin_rebuild",
+                "finish_rebuild",
+            ],
             GateWriteCode,
         ),
     ],
