@@ -198,6 +198,11 @@ class Proxy(RocketMQProgram):
             "maxMessageSize": MAX_MESSAGE_BYTES,
             # its default of 10 s would round every shorter invisible time up
             "minInvisibleTimeMillsForRecv": 1000,
+            # What the proxy asks while the broker is down ("no route", "type unspecified") it keeps
+            # until the next refresh; with the default of 20 s that outlasts the broker's restart.
+            "topicRouteServiceCacheRefreshSeconds": 2,
+            "topicConfigCacheRefreshSeconds": 2,
+            "subscriptionGroupConfigCacheRefreshSeconds": 2,
             "grpcProducerThreadPoolNums": 8,
             "grpcConsumerThreadPoolNums": 8,
             "metricsExporterType": "PROM",
