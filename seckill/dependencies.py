@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
+from inventory import readiness
 from messaging import partitions as messaging_partitions
 
 PARTITION_DAYS_RED: Final = 3
@@ -39,8 +40,6 @@ def partitions() -> str:
 
 def redis() -> str:
     """The gate's Redis: reachable, durable, never evicting, its clock right."""
-    from inventory import readiness
-
     return "; ".join(readiness.problems())
 
 

@@ -43,7 +43,7 @@ def run(activity_id: int) -> list[Check]:
     Returns:
         All lines, in the order of what depends on what. Cost: about a second, mostly the broker.
     """
-    lines = [
+    return [
         _line("database", dependencies.database, hint="start PostgreSQL; look at DATABASE_URL"),
         _line("migrations", _migrations, hint="run manage.py migrate"),
         _line("settings", _settings, hint="run manage.py check"),
@@ -54,7 +54,6 @@ def run(activity_id: int) -> list[Check]:
         *_guard("workers", _workers),
         *_guard("sale", lambda: _sale(activity_id)),
     ]
-    return lines
 
 
 def _line(name: str, check: Callable[[], str], *, hint: str = "") -> Check:

@@ -32,7 +32,9 @@ try:
     # --- Django -----------------------------------------------------------------------------
     DEBUG: bool = env.bool("DJANGO_DEBUG", False)
     SECRET_KEY = _required("SECKILL_SECRET_KEY", "signs sessions, 50 random characters")
-    ALLOWED_HOSTS: list[str] = env.list("SECKILL_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+    ALLOWED_HOSTS: list[str] = env.list(
+        "SECKILL_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"]
+    )
     CSRF_TRUSTED_ORIGINS: list[str] = env.list("SECKILL_TRUSTED_ORIGINS", [])
     SECURE_COOKIES: bool = env.bool("SECKILL_HTTPS", False)
 
@@ -108,6 +110,20 @@ try:
     SECKILL_BUILD: int = env.int("SECKILL_BUILD", 1)
     SECKILL_METRICS_PORT: int = env.int("SECKILL_METRICS_PORT", 0)  # 0 = no own port
     SECKILL_HEARTBEAT_DIR: str = env.str("SECKILL_HEARTBEAT_DIR", "")
+
+    # --- Payments -----------------------------------------------------------------------------
+    # Empty: nobody can pay; everything else works.
+    PAYMENT_PROVIDER_URL: str = env.str("PAYMENT_PROVIDER_URL", "")
+    PAYMENT_PROVIDER_KEY: str = env.str("PAYMENT_PROVIDER_KEY", "")
+    SECKILL_WEBHOOK_SECRET: str = env.str("SECKILL_WEBHOOK_SECRET", "")
+    # Where the provider shall send its webhooks; empty leaves that to its own configuration.
+    PAYMENT_NOTIFY_URL: str = env.str("PAYMENT_NOTIFY_URL", "")
+    SECKILL_PAYMENT_DEADLINE_MS: int = env.int("SECKILL_PAYMENT_DEADLINE_MS", 3_000)
+    # The provider's own word: how long after a send its NOT_FOUND says nothing.
+    SECKILL_PAYMENT_NOT_FOUND_WINDOW_S: int = env.int("SECKILL_PAYMENT_NOT_FOUND_WINDOW_S", 900)
+    SECKILL_WEBHOOK_TOLERANCE_S: int = env.int("SECKILL_WEBHOOK_TOLERANCE_S", 300)
+    SECKILL_WEBHOOK_RETRY_S: int = env.int("SECKILL_WEBHOOK_RETRY_S", 10)
+    SECKILL_WEBHOOK_TICKET_S: int = env.int("SECKILL_WEBHOOK_TICKET_S", 86_400)
 
     # --- Retention ------------------------------------------------------------------------------
     SECKILL_INBOX_DAYS: int = env.int("SECKILL_INBOX_DAYS", 45)
@@ -240,6 +256,10 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Flash-sale orders: reserve, follow the reservation, pay or cancel the order.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "seckill.api.schema.add_async_endpoints",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

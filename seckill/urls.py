@@ -1,6 +1,7 @@
 """Every address that Django serves.
 
-The hot endpoint and the status streams are not here: they are in front of Django (`seckill/web.py`).
+The hot endpoint and the status streams are not here: they are in front of Django
+(`seckill/web.py`).
 """
 
 from django.contrib import admin

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from inventory.contracts import GateState, Reservation
 from inventory.gate import AsyncGate
 from inventory.states import ActivityStatus
 from messaging.broker import broker
+from messaging.broker.base import AsyncProducer
 from orders.selectors import reservation_status
 from seckill.admission import metrics
 from seckill.admission.app import Admission, hot_target
@@ -45,11 +47,16 @@ _SWITCH_INTERVAL_S: Final = float(os.environ.get("SWI", "0.001"))
 
 
 class WebProcess:
-    """An ASGI application. Builds its parts at start-up, in the event loop that will use them."""
+    """An ASGI application. Builds its parts at start-up, in the event loop that will use them.
 
-    def __init__(self) -> None:
+    Args:
+        make_parts: builds the parts; tests put their own gate or producer in.
+    """
+
+    def __init__(self, make_parts: "Callable[[], Parts] | None" = None) -> None:
         self._role = settings.SECKILL_WEB_ROLE
-        self._running: _Parts | None = None
+        self._make_parts = make_parts or Parts
+        self._running: Parts | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route one connection."""
@@ -86,20 +93,17 @@ class WebProcess:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.start()
+                _tune()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def start(self) -> "_Parts":
+    async def start(self) -> "Parts":
         """Build and warm up. What is unreachable now is only logged: /readyz tells."""
-        self._running = parts = _Parts()
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._running = parts = self._make_parts()
         await parts.warm_up()
-        # What lives by now lives to the end: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
         return parts
 
     async def stop(self) -> None:
@@ -109,12 +113,29 @@ class WebProcess:
             self._running = None
 
 
-class _Parts:
+def _django() -> ASGIHandler:
+    with warnings.catch_warnings():
+        # Without a collectstatic the finders serve the files: no need to be warned of it.
+        warnings.filterwarnings("ignore", message="No directory at")
+        return ASGIHandler()
+
+
+def _tune() -> None:
+    """Set the interpreter up for a long life of short requests."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # What lives by now lives to the end: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+
+
+class Parts:
     """Everything that one running process has."""
 
-    def __init__(self) -> None:
-        self.gate = AsyncGate()
-        self.producer = broker().async_producer()
+    def __init__(
+        self, *, gate: AsyncGate | None = None, producer: AsyncProducer | None = None
+    ) -> None:
+        self.gate = gate or AsyncGate()
+        self.producer = producer or broker().async_producer()
         self.database = DatabaseThreads()
         self.catalogue = Catalogue(self._load_catalogue)
         self.sold_out = SoldOut(read_state=self._gate_state, read_holders=self._holders)
@@ -141,7 +162,7 @@ class _Parts:
             limits=lambda: limits,
         )
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
-        self.site = Site(ASGIHandler(), lanes=_SITE_LANES)
+        self.site = Site(_django(), lanes=_SITE_LANES)
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
 
     async def warm_up(self) -> None:

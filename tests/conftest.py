@@ -4,5 +4,7 @@ pytest_plugins = [
     "tests.fixtures.broker",
     "tests.fixtures.database",
     "tests.fixtures.gate",
+    "tests.fixtures.payments",
     "tests.fixtures.system",
+    "tests.fixtures.web",
 ]

@@ -15,14 +15,14 @@ def status_path(activity_id: int, reservation_id: str) -> str:
     return f"/api/v1/activities/{activity_id}/reservations/{reservation_id}"
 
 
-def live_status(reservation: Reservation) -> bytes:
+def live_status(reservation: Reservation) -> str:
     """Return the public status of a live reservation, as the gate knows it."""
     if reservation.status == GateReservationStatus.CONFIRMED:
-        return b"ORDERED"
-    return b"QUEUED" if reservation.mq_status == MqStatus.MQ_SENT else b"PENDING"
+        return "ORDERED"
+    return "QUEUED" if reservation.mq_status == MqStatus.MQ_SENT else "PENDING"
 
 
-def accepted(reservation: Reservation, status: bytes) -> Answer:
+def accepted(reservation: Reservation, status: str) -> Answer:
     """Build the 202 of a reservation seen alive; every value is ours and needs no escaping."""
     reservation_id = reservation.reservation_id.encode()
     path = b"/api/v1/activities/%d/reservations/%b" % (reservation.activity_id, reservation_id)
@@ -32,12 +32,12 @@ def accepted(reservation: Reservation, status: bytes) -> Answer:
     ) % (
         reservation_id,
         reservation.order_id.encode(),
-        status,
+        status.encode(),
         path,
         path,
         format_instant(reservation.valid_until_ms).encode(),
     )
-    return Answer(202, _ACCEPTED_HEADERS, body)
+    return Answer(status, 202, _ACCEPTED_HEADERS, body)
 
 
 def ended(activity_id: int, reservation_id: str, reason: str) -> Answer:

@@ -103,7 +103,7 @@ class Admission:
             answer = await self._purchase(scope, receive, target)
         except Refused as refused:
             answer = ready(refused.code)
-            metrics.answered(refused.code)
+        metrics.answered(answer.code)
         await send(
             {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
         )

@@ -14,8 +14,9 @@ CONTENT_TYPE: Final = "application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response ready to send."""
+    """A response ready to send. `code` is what it is counted under."""
 
+    code: str
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
@@ -134,13 +135,13 @@ def build(code: str, *, detail: str | None = None, **extra: Any) -> Answer:
         (b"content-length", str(len(body)).encode()),
         *((name.lower().encode(), value.encode()) for name, value in problem_headers(code).items()),
     ]
-    return Answer(PROBLEMS[code].status, headers, body)
+    return Answer(code, PROBLEMS[code].status, headers, body)
 
 
 def method_not_allowed(allow: bytes) -> Answer:
     """Return the 405 that names the method to use."""
     answer = ready("METHOD_NOT_ALLOWED")
-    return Answer(answer.status, [*answer.headers, (b"allow", allow)], answer.body)
+    return Answer(answer.code, answer.status, [*answer.headers, (b"allow", allow)], answer.body)
 
 
 _ready: Final = {code: build(code) for code in PROBLEMS}

@@ -204,7 +204,7 @@ class Purchases:
         if result.outcome is SendOutcome.CONFIRMED:
             self._breaker.reset()
             for ticket, _, reservation in mine:
-                self._accept(ticket, reservation, b"QUEUED")
+                self._accept(ticket, reservation, "QUEUED")
             try:
                 await self._gate.run(
                     verbs.mark_sent(
@@ -221,7 +221,7 @@ class Purchases:
         _log_unsent(result, mine)
         if result.outcome is SendOutcome.UNKNOWN:
             for ticket, _, reservation in mine:
-                self._accept(ticket, reservation, b"PENDING")
+                self._accept(ticket, reservation, "PENDING")
             return
         if result.failure is FailureClass.CONFIGURATION:
             self._breaker.trip()
@@ -252,7 +252,7 @@ class Purchases:
             if code is GiveBackCode.OK:
                 ticket.resolve(ready("SEND_FAILED"))
             elif code is GiveBackCode.REFUSED:
-                self._accept(ticket, reservation, b"PENDING")  # the scanner owns it
+                self._accept(ticket, reservation, "PENDING")  # the scanner owns it
             elif code is GiveBackCode.RELEASED:
                 reason = await self._reject_reason(reservation)
                 ticket.resolve(
@@ -301,7 +301,7 @@ class Purchases:
         ticket.passed_on = True
         under_way.add_done_callback(pass_on)
 
-    def _accept(self, ticket: Ticket, reservation: Reservation, status: bytes) -> None:
+    def _accept(self, ticket: Ticket, reservation: Reservation, status: str) -> None:
         """Answer 202 with a reservation that was seen alive."""
         if ticket.key:
             self._accepted(reservation.activity_id, ticket.user_id, ticket.key)

@@ -8,6 +8,7 @@ units back (release, top-up) or changes the gate raises the version.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -55,6 +56,7 @@ class SoldOut:
         self._wall_clock = wall_clock
         self._flags: dict[Key, _Flag] = {}
         self._watches: dict[Key, asyncio.Task[None]] = {}
+        self._closing = asyncio.Event()
 
     def refuses(self, key: Key, user_id: str, quantity: int) -> bool:
         """Whether this buyer may be told SOLD_OUT now. False: ask the gate."""
@@ -76,7 +78,7 @@ class SoldOut:
     async def _watch(self, key: Key) -> None:
         """Keep one SKU's flag true until the gate has units again or cannot be read."""
         try:
-            while await self._raise_flag(key):
+            while not self._closing.is_set() and await self._raise_flag(key):
                 await self._stand(key)
         except InventoryError as error:
             log.warning("sold_out_watch_ended", activity_id=key[0], sku_id=key[1], error=str(error))
@@ -102,9 +104,10 @@ class SoldOut:
     async def _stand(self, key: Key) -> None:
         """Check the flag every 200 ms; clear it and return when its version is no more."""
         while True:
-            await asyncio.sleep(self._check_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), self._check_s)
             flag = self._flags.get(key)
-            if flag is None:
+            if flag is None or self._closing.is_set():
                 return
             asked_at = self._clock()
             state = await self._read_state(*key)
@@ -124,8 +127,6 @@ class SoldOut:
         )
 
     async def close(self) -> None:
-        """Stop watching."""
-        watches = list(self._watches.values())
-        for task in watches:
-            task.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        """Stop watching; reads under way end first, so that their connections are whole."""
+        self._closing.set()
+        await asyncio.gather(*self._watches.values(), return_exceptions=True)

@@ -1,7 +1,7 @@
 """`manage.py preflight ACTIVITY`: may this sale be opened?"""
 
 import argparse
-from typing import Any
+from typing import Any, TextIO, cast
 
 from django.core.management.base import BaseCommand
 from rich.console import Console
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         for check in checks:
             found = f"{check.found}\n[dim]{check.hint}[/dim]" if check.hint else check.found
             table.add_row(check.name, "[green]ok[/]" if check.ok else "[bold red]RED[/]", found)
-        Console(file=self.stdout._out).print(table)
+        Console(file=cast(TextIO, self.stdout)).print(table)
         red = sum(not check.ok for check in checks)
         if red:
             self.stderr.write(f"{red} red: do not open this sale yet")

@@ -1,0 +1,47 @@
+"""The hot endpoint with the real broker behind it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from messaging.broker import broker
+from messaging.broker.base import ReceivedMessage
+from messaging.topology import CG_ORDER_CREATE, ORDER_CREATE, TAG_CREATE_ORDER
+from orders.contracts import create_order_decoder
+from tests.fixtures.sales import Sale
+from tests.fixtures.web import StartWeb, in_thread
+
+
+@pytest.fixture
+def receiver(provisioned: str) -> Iterator[Any]:
+    made = broker().receiver(group=CG_ORDER_CREATE, topic=ORDER_CREATE, tags=(TAG_CREATE_ORDER,))
+    yield made
+    made.close()
+
+
+async def test_accepted_reservation_is_stored_by_the_broker(
+    start_web: StartWeb, sale: Sale, receiver: Any
+) -> None:
+    web = await start_web(producer=broker().async_producer())
+
+    reply = await web.buy(sale, "alice")
+
+    assert reply.status == 202
+    assert reply.json["status"] in {"QUEUED", "PENDING"}  # PENDING: a slow machine, not a loss
+    message = await in_thread(next_message, receiver)
+    sent = create_order_decoder.decode(message.body)
+    assert sent.reservation_id == reply.json["reservation_id"]
+    assert sent.user_id == "alice"
+    assert message.message_id == sent.message_id
+    assert message.properties["origin_topic"] == ORDER_CREATE
+
+
+def next_message(receiver: Any) -> ReceivedMessage:
+    for _ in range(6):
+        found = receiver.receive(max_messages=32, invisible_s=15, wait_s=5)
+        if found:
+            assert receiver.ack(found, timeout_ms=3_000) == []
+            (message,) = found
+            return message  # type: ignore[no-any-return]
+    raise AssertionError("the broker delivered nothing in 30 s")
