@@ -191,6 +191,19 @@ def test_overlapping_batches_of_the_same_buyers_end_exact():
     assert (sale.orders(), sale.available(), sale.ledger_sum()) == (40, 460, 460)
 
 
+def test_batches_of_the_same_buyers_in_opposite_orders_never_deadlock():
+    sale = open_sale(units=1_000)
+    for number in range(3):
+        first = sale.reserve_all([f"u{number}-{i}" for i in range(100)])
+        second = [with_ids(r, reservation_id=True) for r in reversed(first)]
+
+        results = at_once([lambda b=b: sale.deliver(*b) for b in (first, second)])
+
+        # One made its orders, the other waited for it and runs one by one: no lock was lost.
+        assert sorted(type(r).__name__ for r in results) == ["OrderConflict", "list"], results
+    assert (sale.orders(), sale.available()) == (300, 700)
+
+
 def test_case_26_100_parallel_orders_leave_ledger_and_counter_equal():
     sale = open_sale(units=150)
     made = sale.reserve_all([f"u{i}" for i in range(100)])
