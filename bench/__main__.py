@@ -98,7 +98,9 @@ def _record(
         "send_per_s": calibration.send_per_s,
         "commits_per_s": calibration.commits_per_s,
     }
-    ratios = {key: round(outcome.rate_per_s / rate, 3) for key, rate in rates.items() if rate}
+    ratios = {
+        key: round(outcome.rate_per_s / rate, 3) if rate else 0.0 for key, rate in rates.items()
+    }
     return {
         "scenario": name,
         "rate_per_s": outcome.rate_per_s,
@@ -108,7 +110,7 @@ def _record(
         "p99_ms": outcome.p99_ms,
         "errors": outcome.errors,
         "cores": os.cpu_count(),
-        "ratio": ratios.get(scenario.calibration, 0.0),
+        "ratio": ratios[scenario.calibration],
         "ratio_to": scenario.calibration,
         "calibration": {key: round(rate, 1) for key, rate in rates.items()},
         "ratios": ratios,
@@ -126,26 +128,30 @@ def _show(console: Console, scenario: Scenario, record: dict[str, Any], outcome:
         title=f"{record['scenario']} on {record['cores']} cores, {record['connections']}"
         f" connections, appendfsync {record['appendfsync']}",
         title_justify="left",
+        show_header=False,
     )
-    columns = [(scenario.unit, f"{record['rate_per_s']:.0f}")]
-    columns += [(key, f"{record[f'{key}_ms']:.1f} ms") for key in ("p50", "p95", "p99")]
-    columns += [("errors", str(record["errors"]))]
-    columns += [(key, str(value)) for key, value in (outcome.orders or {}).items()]
-    columns += [(f"ratio to {record['ratio_to'].removesuffix('_per_s')}", str(record["ratio"]))]
-    for heading, _ in columns:
-        table.add_column(heading, justify="right")
-    table.add_row(*(value for _, value in columns))
+    table.add_column()
+    table.add_column(justify="right", style="bold")
+    table.add_column(style="dim")
+    table.add_row(scenario.unit, f"{record['rate_per_s']:.0f}", f"bar on 2 cores: {scenario.bar}")
+    for key in ("p50", "p95", "p99"):
+        table.add_row(key, f"{record[f'{key}_ms']:.1f} ms", scenario.times)
+    table.add_row("errors", str(record["errors"]), "answers and checks that should not be")
+    for key, value in (outcome.orders or {}).items():
+        table.add_row(key, str(value), "must be 0", style="red" if value else None)
+    rates, ratios = record["calibration"], record["ratios"]
+    for key, name in (
+        ("echo_per_s", "ASGI echo, requests/s"),
+        ("send_per_s", "batch send, messages/s"),
+        ("commits_per_s", "one-row commits/s"),
+    ):
+        style = "bold" if key == scenario.calibration else None
+        table.add_row(name, f"{rates[key]:.0f}", f"calibration: ratio {ratios[key]}", style=style)
     console.print(table)
-    rates = record["calibration"]
-    console.print(
-        f"this machine now: echo {rates['echo_per_s']:.0f}/s,"
-        f" batch send {rates['send_per_s']:.0f} messages/s,"
-        f" one-row commits {rates['commits_per_s']:.0f}/s"
-    )
     for note in record["notes"]:
-        console.print(note)
+        console.print(note, soft_wrap=True)
     for breach in record.get("breaches", []):
-        console.print(f"breach: {breach}", style="red")
+        console.print(f"breach: {breach}", style="red", soft_wrap=True)
 
 
 def _keep(record: dict[str, Any], target: Path | None) -> None:

@@ -101,7 +101,7 @@ def _sell(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, 
 def _stay(rig: Rig, console: Console, activity: object) -> None:
     """Leave everything up until Ctrl-C."""
     console.print()
-    console.print(f"activity page  {rig.base_url}/activities/{activity}")
+    console.print(f"activity page  {rig.base_url}/activities/{activity}/")
     console.print(f"admin          {rig.base_url}/admin/   {ADMIN} / {rig.admin_password}")
     console.print(f"API docs       {rig.base_url}/api/docs")
     console.print(f"logs           {rig.supervisor.logs}", soft_wrap=True)
