@@ -12,7 +12,7 @@ const TEXTS = {
   QUEUED: "Reserved. Your order is being made.",
   PENDING: "Reserved. Your order is being passed on.",
   DELAYED: "Your order is delayed; your unit stays kept for you.",
-  ORDERED: "Ordered. Pay before the time runs out.",
+  ORDERED: "Ordered. Your unit is kept{until}: pay to keep it.",
   REJECTED: "Sorry, the order could not be made.",
   EXPIRED: "Sorry, the reservation ran out before the order was made.",
   CANCELED: "The order was cancelled.",
@@ -118,8 +118,9 @@ class Sku {
       step.className = reached[step.dataset.step] ? "done" : over && step.dataset.step === "ordered" ? "failed" : "";
     }
     this.find("actions").hidden = !(ordered && ["CREATED", "PAYING"].includes(state.order_status));
+    const until = ordered && state.expires_at ? " until " + new Date(Date.parse(state.expires_at) - skew).toLocaleTimeString() : "";
     const reason = state.reason ? " " + (REASONS[state.reason] || "") : "";
-    this.say(paid ? "Paid. Thank you!" : (TEXTS[state.status] || state.status) + reason,
+    this.say(paid ? "Paid. Thank you!" : (TEXTS[state.status] || state.status).replace("{until}", until) + reason,
       "Reservation " + state.reservation_id + (ordered ? " · order " + state.order_id : ""));
     this.order = state.order_id;
     this.buy.dataset.held = over ? "" : "1";
@@ -148,7 +149,7 @@ class Sku {
           text = events.pop();
           for (const event of events) {
             const data = event.split("\n").find((line) => line.startsWith("data: "));
-            if (data && !this.show(JSON.parse(data.slice(6)))) return;
+            if (data && !this.show(JSON.parse(data.slice(6)))) return void reader.cancel();
           }
         }
       } catch (error) {
