@@ -32,6 +32,13 @@ POINTS: Final = frozenset(
         "scanner.after_send",  # sent, not marked
         "release.after_gate",  # given back in Redis, not DONE
         "cancel.before_commit",
+        "payment.after_record",  # the attempt is committed, nothing is sent
+        "payment.after_call",  # the provider has answered, nothing of it is written
+        "payment.before_commit",
+        "refund.after_record",  # SUBMITTED is committed, nothing is sent
+        "refund.after_call",
+        "refund.before_commit",
+        "webhook.before_commit",
         "operation.after_gate",  # a gate operation reached Redis, not DONE
         "operation.after_row",  # its row is committed, Redis does not know
     }

@@ -16,7 +16,7 @@ import msgspec
 from django.db import connection, transaction
 
 from messaging.broker.base import ReceivedMessage
-from messaging.facts import BodyFacts, printable, read_facts
+from messaging.facts import NO_FACTS, BodyFacts, printable, read_facts
 from messaging.models import QuarantineSource
 
 # Store rows; the same message again is one more occurrence, and opens a resolved row again.
@@ -120,6 +120,34 @@ def entry_of(
         error=error,
         delivery_attempt=message.delivery_attempt,
         facts=facts or read_facts(message.body, message.keys),
+    )
+
+
+def own_entry(
+    *, group: str, message_id: str, reason: str, keys: Sequence[str], body: bytes
+) -> QuarantineEntry:
+    """Describe something of our own that a person must look at; it was never a broker's message.
+
+    Args:
+        group: stands in the group's place, as OUTBOX does.
+        message_id: its id, at most 64 characters.
+        reason: stable code.
+        keys: ids to search by.
+        body: what is known about it.
+    """
+    return QuarantineEntry(
+        group=group,
+        message_id=message_id,
+        source=QuarantineSource.CONSUMER,
+        topic="",
+        tag="",
+        keys=" ".join(keys),
+        properties={},
+        body=body,
+        reason=reason,
+        error="",
+        delivery_attempt=1,
+        facts=NO_FACTS,
     )
 
 

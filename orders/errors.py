@@ -23,3 +23,7 @@ class OrderStateConflict(OrdersError):
     def __init__(self, status: str) -> None:
         super().__init__(f"the order is {status}")
         self.status = status
+
+
+class VoidRefused(OrdersError):
+    """A sale cannot be declared void like this; the text says why."""

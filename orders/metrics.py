@@ -51,3 +51,12 @@ SWEEP: Final = Counter(
     "reservation_sweep_total", "What the sweep did past valid_until.", ["result"]
 )  # confirmed, released, deferred, held, dropped, rejected
 SCAN_FAILURE: Final = Counter("scanner_failure_total", "Rounds that failed.", ["job"])
+PAYMENT_ANSWER: Final = Counter(
+    "payment_answer_total", "Answers of the payment provider about payments.", ["outcome"]
+)  # the names of Outcome
+REFUND_ANSWER: Final = Counter(
+    "refund_answer_total", "Answers of the payment provider about refunds.", ["outcome"]
+)
+WEBHOOK: Final = Counter(
+    "payment_webhook_total", "Webhooks of the payment provider.", ["result"]
+)  # applied, ignored, parked, ticketed, duplicate, refused

@@ -163,3 +163,19 @@ class ReservationExtension(models.Model):
 
     def __str__(self) -> str:
         return self.reservation_id
+
+
+# Their tables, too: Django looks for an app's models in this module.
+from orders.payments.models import PaymentAttempt, Refund, WebhookEvent  # noqa: E402
+from orders.void_model import ActivityVoid  # noqa: E402
+
+__all__ = [
+    "ActivityVoid",
+    "Order",
+    "OrderItem",
+    "PaymentAttempt",
+    "Refund",
+    "ReservationExtension",
+    "ReservationRow",
+    "WebhookEvent",
+]

@@ -18,6 +18,8 @@ class ActivityVoid(models.Model):
     withdrawn_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        """Two people, one open request a sale."""
+
         db_table = "orders_void"
         permissions = [
             ("request_void", "Can ask for a sale to be declared void"),

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-import faultpoint
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
+
+import faultpoint
+from orders.payments.states import LEASE_S
 
 
 @register("seckill")
@@ -69,6 +71,16 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
             not faultpoint.armed() or s.SECKILL_FAULTPOINTS_ALLOWED,
             "SECKILL_FAULTPOINTS is set: this process would kill itself; unset it",
             "E011",
+        ),
+        (
+            2 * s.SECKILL_PAYMENT_DEADLINE_MS < 1_000 * LEASE_S,
+            "SECKILL_PAYMENT_DEADLINE_MS must be below 5 s: a lease outlives a query and a send",
+            "E012",
+        ),
+        (
+            not s.PAYMENT_PROVIDER_URL or bool(s.SECKILL_WEBHOOK_SECRET and s.PAYMENT_PROVIDER_KEY),
+            "PAYMENT_PROVIDER_URL needs PAYMENT_PROVIDER_KEY and SECKILL_WEBHOOK_SECRET",
+            "E013",
         ),
     ]
     return [Error(text, id=f"seckill.{code}") for holds, text, code in rules if not holds]

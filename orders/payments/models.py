@@ -93,9 +93,7 @@ class Refund(models.Model):
     """The refund of one captured attempt; `provider_key` is the provider's idempotency key."""
 
     refund_id = models.CharField(max_length=30, primary_key=True, db_collation="C")
-    attempt = models.OneToOneField(
-        PaymentAttempt, on_delete=models.PROTECT, related_name="refund"
-    )
+    attempt = models.OneToOneField(PaymentAttempt, on_delete=models.PROTECT, related_name="refund")
     order = models.ForeignKey("orders.Order", on_delete=models.PROTECT, related_name="refunds")
     provider = models.CharField(max_length=20)
     provider_key = models.CharField(max_length=40)

@@ -134,6 +134,14 @@ class PaymentProvider(Protocol):
         """
         ...
 
+    def read_event(self, body: bytes) -> ProviderEvent:
+        """Read the body of a webhook that was checked before.
+
+        Raises:
+            WebhookRefused: it is unreadable.
+        """
+        ...
+
 
 class ProviderUnavailable(Exception):
     """The provider's book cannot be read now, or no provider is configured."""

@@ -103,7 +103,9 @@ class SandboxProvider:
         self._tolerance_s = webhook_tolerance_s
         self._notify_url = notify_url
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
-        self._timeout = urllib3.Timeout(connect=min(1.0, deadline_ms / 1000), total=deadline_ms / 1000)
+        self._timeout = urllib3.Timeout(
+            connect=min(1.0, deadline_ms / 1000), total=deadline_ms / 1000
+        )
         # A pool is shared by threads, not by forks: made on first use.
         self._pool: urllib3.PoolManager | None = None
         self._lock = threading.Lock()
@@ -173,6 +175,10 @@ class SandboxProvider:
             raise WebhookRefused("BAD_TIMESTAMP")
         if abs(now_s - int(timestamp)) > self._tolerance_s:
             raise WebhookRefused("OUTSIDE_TIME_WINDOW")
+        return self.read_event(body)
+
+    def read_event(self, body: bytes) -> ProviderEvent:
+        """Read the body of a webhook that was checked before."""
         try:
             event = msgspec.json.decode(body, type=_Event)
         except msgspec.DecodeError as error:

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
+# While the call that it is recorded for may still be running, nobody else drives a row.
+LEASE_S: Final = 10
+
 S = TypeVar("S", bound=StrEnum)
 
 

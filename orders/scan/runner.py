@@ -19,9 +19,13 @@ from messaging.worker import Loop, StopSignal
 from orders import metrics
 from orders.scan.gate_ops import GateOpsJob
 from orders.scan.overdue import OverdueJob
+from orders.scan.payments import PaymentsJob
 from orders.scan.pending import PendingJob
+from orders.scan.refunds import RefundsJob
 from orders.scan.release import ReleaseJob
 from orders.scan.sweep import SweepJob
+from orders.scan.void import VoidJob
+from orders.scan.webhooks import WebhooksJob
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +58,10 @@ JOBS: Final[dict[str, Callable[[], Job]]] = {
     OverdueJob.name: OverdueJob,
     ReleaseJob.name: ReleaseJob,
     GateOpsJob.name: GateOpsJob,
+    PaymentsJob.name: PaymentsJob,
+    RefundsJob.name: RefundsJob,
+    WebhooksJob.name: WebhooksJob,
+    VoidJob.name: VoidJob,
 }
 
 
