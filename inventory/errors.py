@@ -17,9 +17,5 @@ class GateScriptError(InventoryError):
     """A script refused its arguments or met a key of a wrong type: a bug, nothing was written."""
 
 
-class GateLost(InventoryError):
-    """A gate that was opened once has lost its keys: fail closed, only `rebuild_gate` reopens."""
-
-
 class OutOfStock(InventoryError):
     """The conditional update of the final stock found too few units."""

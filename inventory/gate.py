@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
 
+import hiredis
 import redis
 import redis.asyncio
 import redis.asyncio.cluster
@@ -74,6 +75,14 @@ def _options(timeout_s: float) -> dict[str, Any]:
         "protocol": 2,
         "client_name": "seckill-gate",
     }
+
+
+class _PackingConnection(redis.asyncio.Connection):
+    """Packs commands in C: a batch of 64 reservations has 700 arguments, 2 ms of Python's time."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        """Return one command in the wire format."""
+        return [hiredis.pack_command(args)]
 
 
 class Gate:
@@ -169,7 +178,9 @@ class AsyncGate:
         self._client: Any = (
             redis.asyncio.cluster.RedisCluster.from_url(self._url, **options)
             if is_cluster
-            else redis.asyncio.Redis.from_url(self._url, **options)
+            else redis.asyncio.Redis.from_url(
+                self._url, **options, connection_class=_PackingConnection
+            )
         )
 
     async def run(self, call: Call[T]) -> T:
