@@ -54,7 +54,7 @@ class LoopOptions:
             min_left_s=settings.SECKILL_MIN_INVISIBLE_LEFT_S,
             wait_s=settings.SECKILL_LONG_POLL_S,
             ack_timeout_ms=settings.SECKILL_ACK_TIMEOUT_MS,
-            pollers=getattr(settings, "SECKILL_POLLERS", 2),
+            pollers=settings.SECKILL_POLLERS,
         )
 
 
