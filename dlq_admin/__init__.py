@@ -1,0 +1,1 @@
+"""The desk for dead messages: tickets, dry run, approval, replay, proof and audit."""

@@ -33,7 +33,8 @@ MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
         inventory_states.ACTIVITY_ALLOWED,  # type: ignore[dict-item]
     ),
     "Gate operation": (
-        "PostgreSQL, `inventory_gateoperation.status`: the row is the intent, the scanner drives it.",
+        "PostgreSQL, `inventory_gateoperation.status`: the row is the intent, the scanner drives "
+        "it.",
         inventory_states.OPERATION_ALLOWED,  # type: ignore[dict-item]
     ),
 }
@@ -51,7 +52,9 @@ def chart(allowed: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
 
 def states_page() -> str:
     """Return the text of docs/states.md."""
-    parts = ["# State charts\n\nGenerated from the code by `python -m docs.generate`; a test compares."]
+    parts = [
+        "# State charts\n\nGenerated from the code by `python -m docs.generate`; a test compares."
+    ]
     for name, (text, allowed) in MACHINES.items():
         parts.append(f"## {name}\n{text}\n\n{chart(allowed)}")
     return "\n\n".join(parts) + "\n"
@@ -63,7 +66,9 @@ PAGES = {"states.md": states_page}
 def main() -> int:
     """Write the pages, or with --check tell which are out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 on a difference")
+    parser.add_argument(
+        "--check", action="store_true", help="exit 1 on a difference, write nothing"
+    )
     check = parser.parse_args().check
     stale = []
     for name, page in PAGES.items():

@@ -1,8 +1,8 @@
 """Named points at which a test may kill, stop or fail this very process. Costs nothing when unused.
 
 `SECKILL_FAULTPOINTS="web.after_reserve=kill, sender.after_publish=stop@3"` arms points: the action
-happens at the Nth hit (1 when not given). `SECKILL_FAULTPOINT_DIR` gets an empty file named after the
-point just before it acts, so that a test can wait for it. Actions:
+happens at the Nth hit (1 when not given). `SECKILL_FAULTPOINT_DIR` gets an empty file named after
+the point just before it acts, so that a test can wait for it. Actions:
 
 - `kill`: SIGKILL to this process;
 - `stop`: SIGSTOP to this process (the test sends SIGCONT);

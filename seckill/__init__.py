@@ -1,0 +1,1 @@
+"""The project: settings, admission, REST API, pages, wiring and commands."""

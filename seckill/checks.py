@@ -16,12 +16,12 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
     rules: list[tuple[bool, str, str]] = [
         (
             s.SECKILL_SEND_BUDGET_MS + s.SECKILL_GATE_DEADLINE_MS < s.SECKILL_FIRST_RETRY_MS,
-            "SECKILL_FIRST_RETRY_MS must exceed gate deadline + send budget: it is admission's lease",
+            "SECKILL_FIRST_RETRY_MS must exceed gate deadline + send budget: admission's lease",
             "E001",
         ),
         (
             s.SECKILL_SCAN_LEASE_MS > s.SECKILL_PUBLISH_TIMEOUT_MS,
-            "SECKILL_SCAN_LEASE_MS must exceed SECKILL_PUBLISH_TIMEOUT_MS: a lease outlives its send",
+            "SECKILL_SCAN_LEASE_MS must exceed SECKILL_PUBLISH_TIMEOUT_MS: leases outlive sends",
             "E002",
         ),
         (

@@ -1,4 +1,4 @@
-"""Shared fixtures. Every real part is required: what is missing fails the run, nothing is skipped."""
+"""Shared fixtures. Every real part is required: what is missing fails, nothing is skipped."""
 
 pytest_plugins = [
     "tests.fixtures.broker",

@@ -27,7 +27,8 @@ def test_web_dies_after_the_gate_before_the_send(running: System, make_sale: Mak
 
     assert answer.status == 0  # the process died before it could answer
     running.wait_marker("web.after_reserve")
-    [reservation] = running.redis().hvals(f"seckill:{{{sale.activity_id}}}:sku:{sale.sku_id}:buyers")
+    buyers = f"seckill:{{{sale.activity_id}}}:sku:{sale.sku_id}:buyers"
+    [reservation] = running.redis().hvals(buyers)
     message_id = running.redis().hget(
         f"seckill:{{{sale.activity_id}}}:reservation:{reservation}", "message_id"
     )
@@ -92,7 +93,7 @@ def test_sigterm_under_load_loses_nothing(running: System, make_sale: MakeSale) 
 
 @pytest.mark.parametrize("point", ["consumer.after_commit", "consumer.before_commit"])
 def test_consumer_dies(running: System, make_sale: MakeSale, point: str) -> None:
-    """Cases 11, 37, 38: nothing acked that is not committed; its own messages ordered within 25 s."""
+    """Cases 11, 37, 38: nothing acked that is not committed; its own ordered within 25 s."""
     sale = make_sale(stock=50)
     running.restart("orders-1", faultpoints=f"{point}=kill")
 
@@ -196,10 +197,13 @@ def test_release_dies_after_the_gate(running: System, make_sale: MakeSale) -> No
     running.wait_orders(sale, 1)
     running.wait_marker("release.after_gate", timeout_s=40)
     wait_until(
-        lambda: running.sql(
-            "SELECT release_state FROM orders_reservation WHERE activity_id = %s", sale.activity_id
-        )
-        == [("DONE",)],
+        lambda: (
+            running.sql(
+                "SELECT release_state FROM orders_reservation WHERE activity_id = %s",
+                sale.activity_id,
+            )
+            == [("DONE",)]
+        ),
         timeout_s=45,
         what="release DONE",
     )
