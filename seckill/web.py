@@ -43,7 +43,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _SITE_LANES: Final = 8
 # Python's default of 5 ms lets one busy thread of the site eat an eighth of the send budget.
-_SWITCH_INTERVAL_S: Final = float(os.environ.get("SWI", "0.001"))
+_SWITCH_INTERVAL_S: Final = 0.001
 
 
 class WebProcess:
