@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 REQUEST_PERMISSION: Final = "orders.request_void"
 APPROVE_PERMISSION: Final = "orders.approve_void"
 
-# The condition on ended states is the one of orders_order_live_buyer_uniq: only live orders are read.
+# The condition on ended states is that of orders_order_live_buyer_uniq: only live orders are read.
 _LIVE: Final = """
 SELECT o.order_id, o.status, v.approved_by, v.reason
   FROM orders_void v JOIN orders_order o ON o.activity_id = v.activity_id
