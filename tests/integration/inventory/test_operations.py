@@ -443,6 +443,27 @@ def test_two_drivers_of_a_warm_up_end_with_one_epoch(new_draft, monkeypatch) -> 
     sale.assert_conserved()
 
 
+def test_a_warm_up_whose_epoch_was_passed_starts_over(new_draft, monkeypatch) -> None:
+    """Another driver took the next epoch and crashed: this gate could never be opened."""
+    sale = new_draft()
+    run = Gate.run
+
+    def competitor(self, call):
+        reply = run(self, call)
+        if call.script == "load_gate":
+            monkeypatch.setattr(Gate, "run", run)
+            Sku.objects.filter(pk=sale.sku_id).update(epoch=7)
+        return reply
+
+    monkeypatch.setattr(Gate, "run", competitor)
+    operations.warm_up(activity_id=sale.activity_id, operation_id="op_w")
+    assert sale.operation("op_w").status == "REQUESTED"
+    with pytest.raises(OperationRefused, match="still being warmed up"):
+        operations.request_open(activity_id=sale.activity_id, reason="go")
+    operations.drive()
+    assert (sale.operation("op_w").status, sale.state().epoch) == ("DONE", 8)
+
+
 def test_an_ill_row_does_not_hold_the_others_up(new_sale) -> None:
     sale = new_sale()
     GateOperation.objects.create(
