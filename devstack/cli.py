@@ -24,10 +24,11 @@ EPILOG = """\
 environment:
   SECKILL_RUN_DIR     run folder (default: .run in the checkout)
   SECKILL_PORT_BASE   first of 12 ports in a row (default: free ones, chosen once and kept)
-  DATABASE_URL, REDIS_URL, ROCKETMQ_ENDPOINTS (host:port[;host:port])
+  DATABASE_URL, REDIS_URL, ROCKETMQ_ENDPOINTS (host:port[;host:port]), PAYMENT_PROVIDER_URL
                       servers of your own: that part is not started, yours is used; with
                       ROCKETMQ_ENDPOINTS give ROCKETMQ_NAMESRV, ROCKETMQ_ADMIN (path of
-                      mqadmin) and ROCKETMQ_CLUSTER as well
+                      mqadmin) and ROCKETMQ_CLUSTER as well, with PAYMENT_PROVIDER_URL
+                      PAYMENT_PROVIDER_KEY and SECKILL_WEBHOOK_SECRET
 """
 
 

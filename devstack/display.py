@@ -28,6 +28,7 @@ TITLES = {
     "namesrv": "RocketMQ name server",
     "broker": "RocketMQ broker",
     "proxy": "RocketMQ proxy",
+    "provider": "Payment provider",
 }
 WORDS = {"running": "already up", "stopped": "stopped", "killed": "killed"}
 

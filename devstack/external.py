@@ -16,6 +16,7 @@ PARTS = {
     "DATABASE_URL": ("postgres",),
     "REDIS_URL": ("redis",),
     "ROCKETMQ_ENDPOINTS": ("namesrv", "broker", "proxy"),
+    "PAYMENT_PROVIDER_URL": ("provider",),
 }
 # What else is passed through when the part is external.
 COMPANIONS = {
@@ -27,8 +28,14 @@ COMPANIONS = {
         "ROCKETMQ_CLUSTER",
         "ROCKETMQ_METRICS_URL",
     ),
+    "PAYMENT_PROVIDER_URL": ("PAYMENT_PROVIDER_KEY", "SECKILL_WEBHOOK_SECRET"),
 }
-DEFAULT_PORTS = {"DATABASE_URL": 5432, "REDIS_URL": 6379, "ROCKETMQ_ENDPOINTS": 8081}
+DEFAULT_PORTS = {
+    "DATABASE_URL": 5432,
+    "REDIS_URL": 6379,
+    "ROCKETMQ_ENDPOINTS": 8081,
+    "PAYMENT_PROVIDER_URL": 443,
+}
 REACH_TIMEOUT_S = 3.0
 
 

@@ -23,6 +23,7 @@ OFFSETS = {
     "proxy_remoting": 4,
     "proxy_metrics": 5,
     "broker_metrics": 6,
+    "provider": 7,
     "broker_vip": 8,
     "broker": 10,
     "broker_ha": 11,
@@ -33,6 +34,7 @@ OWNED = {
     "namesrv": ("namesrv",),
     "broker": ("broker", "broker_vip", "broker_ha", "broker_metrics"),
     "proxy": ("proxy_grpc", "proxy_remoting", "proxy_metrics"),
+    "provider": ("provider",),
 }
 BLOCK = 12
 # Below the kernel's range for outgoing connections: a client's socket must not sit on our port.
@@ -62,6 +64,11 @@ def answers(port: int, *, host: str = HOST, timeout_s: float = 0.5) -> bool:
             return True
     except OSError:
         return False
+
+
+def completed(known: Mapping[str, int]) -> dict[str, int]:
+    """Return ``known`` with the ports of services that its stack did not have yet; {} stays {}."""
+    return explicit(known["postgres"] - OFFSETS["postgres"]) | dict(known) if known else {}
 
 
 def _candidate_bases(seed: str) -> Iterator[int]:

@@ -15,6 +15,7 @@ from typing import Any
 from devstack import external, ports, processes, urls
 from devstack.errors import StackError
 from devstack.postgres import PostgresServer
+from devstack.provider import PaymentProvider
 from devstack.redis_server import RedisServer
 from devstack.rocketmq import Broker, NameServer, Proxy, write_mqadmin
 from devstack.service import Service
@@ -68,7 +69,7 @@ class Stack:
         self.external = self._external(environ or {})
         self.services: dict[str, Service] = {
             kind.name: kind(folder=self.folder, settings=self.settings)
-            for kind in (PostgresServer, RedisServer, NameServer, Broker, Proxy)
+            for kind in (PostgresServer, RedisServer, NameServer, Broker, Proxy, PaymentProvider)
         }
 
     @property
@@ -92,8 +93,9 @@ class Stack:
             self._settle_ports(running)
             self.folder.save(self.settings)
             self._warn_of_full_disk()
-            with ThreadPoolExecutor(3, thread_name_prefix="stack") as pool:
-                chains = (("postgres",), ("redis",), ("namesrv", "broker", "proxy"))
+            with ThreadPoolExecutor(4, thread_name_prefix="stack") as pool:
+                rocketmq = ("namesrv", "broker", "proxy")
+                chains = (("postgres",), ("redis",), rocketmq, ("provider",))
                 jobs = [pool.submit(self._start_chain, chain, verify) for chain in chains]
             for job in jobs:
                 job.result()
@@ -109,8 +111,8 @@ class Stack:
             for service in map(self.service, self.wanted):
                 if service.process is not None:
                     processes.send_signal(service.process, signals.SIGKILL)
-        with self._locked(), ThreadPoolExecutor(4, thread_name_prefix="stack") as pool:
-            chains = (("postgres",), ("redis",), ("proxy",), ("broker", "namesrv"))
+        with self._locked(), ThreadPoolExecutor(5, thread_name_prefix="stack") as pool:
+            chains = (("postgres",), ("redis",), ("proxy",), ("broker", "namesrv"), ("provider",))
             jobs = [pool.submit(self._stop_chain, chain) for chain in chains]
         for job in jobs:
             job.result()
@@ -181,7 +183,7 @@ class Stack:
 
     def environment(self) -> dict[str, str]:
         """Return addresses, secrets and the mark that tells later commands that these are ours."""
-        return self.urls() | self.folder.secrets() | {"SECKILL_STACK": str(self.folder.path)}
+        return self.folder.secrets() | self.urls() | {"SECKILL_STACK": str(self.folder.path)}
 
     def status(self) -> dict[str, Any]:
         """Return what ``bin/stack status --json`` prints."""

@@ -12,13 +12,19 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from devstack import ports
 from devstack.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SERVICES = ("postgres", "redis", "namesrv", "broker", "proxy")
-SECRET_NAMES = ("SECKILL_SECRET_KEY", "SECKILL_JWT_SECRET", "SECKILL_WEBHOOK_SECRET")
+SERVICES = ("postgres", "redis", "namesrv", "broker", "proxy", "provider")
+SECRET_NAMES = (
+    "SECKILL_SECRET_KEY",
+    "SECKILL_JWT_SECRET",
+    "SECKILL_WEBHOOK_SECRET",
+    "PAYMENT_PROVIDER_KEY",
+)
 LOCK_TIMEOUT_S = 180
 
 
@@ -76,7 +82,9 @@ class RunFolder:
         """Return the remembered settings; the default ones before the first start."""
         known = {item.name for item in fields(Settings)}
         content = read_json(self.settings_file)
-        return Settings(**{key: value for key, value in content.items() if key in known})
+        settings = Settings(**{key: value for key, value in content.items() if key in known})
+        settings.ports = ports.completed(settings.ports)
+        return settings
 
     def save(self, settings: Settings) -> None:
         """Remember the settings; only the owner may read them, there is a password inside."""

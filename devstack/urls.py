@@ -28,6 +28,7 @@ def own_urls(*, folder: RunFolder, settings: Settings) -> dict[str, str]:
         "ROCKETMQ_ADMIN": str(folder.mqadmin),
         "ROCKETMQ_CLUSTER": CLUSTER,
         "ROCKETMQ_METRICS_URL": f"http://{HOST}:{ports['broker_metrics']}/metrics",
+        "PAYMENT_PROVIDER_URL": f"http://{HOST}:{ports['provider']}",
     }
 
 

@@ -77,3 +77,13 @@ def test_is_free_sees_a_listener() -> None:
         port = server.getsockname()[1]
         assert not ports.is_free(port)
     assert ports.is_free(port)
+
+
+def test_a_stack_from_before_a_service_gets_a_port_for_it() -> None:
+    old = {name: port for name, port in ports.explicit(20900).items() if name != "provider"}
+    old["redis"] = 31000  # was moved once
+
+    known = ports.completed(old)
+
+    assert known == {**ports.explicit(20900), "redis": 31000}
+    assert ports.completed({}) == {}
