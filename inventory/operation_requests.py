@@ -3,6 +3,7 @@
 The one path of all requests in `operations.py`.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import faultpoint
 from inventory.errors import GateUnavailable, OperationRefused
 from inventory.models import Activity, GateOperation
 from inventory.operation_driver import STATUS_KINDS, drive_operation
-from inventory.states import ACTIVITY_ALLOWED, ActivityStatus, OperationKind
+from inventory.states import ACTIVITY_ALLOWED, ActivityStatus, OperationKind, OperationStatus
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,9 @@ PERMISSIONS: Final[dict[OperationKind, str]] = {
     OperationKind.CUT: "inventory.change_units",
     OperationKind.STOP: "inventory.stop_sale",
 }
+
+# The scanner may be driving the same row: whoever asked should see the end of it.
+_AGAIN_AFTER_S: Final = (0.0, 0.05, 0.2)
 
 Change = Callable[[Activity, str], dict[str, Any]]  # (locked row, operation id) → payload
 
@@ -114,7 +118,10 @@ def write_and_drive(
             raise OperationRefused(f"operation {operation_id} was another request")
     faultpoint.hit("operation.after_row")
     try:
-        drive_operation(operation_id)
+        for pause_s in _AGAIN_AFTER_S:
+            time.sleep(pause_s)
+            if drive_operation(operation_id) is not OperationStatus.REQUESTED:
+                break
     except GateUnavailable as error:
         log.warning("gate operation waits", operation_id=operation_id, error=str(error))
     return operation_id

@@ -16,21 +16,21 @@ from inventory.states import LedgerKind
 
 _INSERT_LEDGER = """
 INSERT INTO inventory_stockledger (activity_id, sku_id, kind, source_id, delta, units)
-SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[])
+SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[], %b::text[], %b::bigint[], %b::bigint[])
 """
 _LOCK = """
-SELECT sku_id, available FROM inventory_stock WHERE sku_id = ANY(%s::bigint[])
+SELECT sku_id, available FROM inventory_stock WHERE sku_id = ANY(%b::bigint[])
 ORDER BY sku_id FOR NO KEY UPDATE
 """
 _TAKE = """
 UPDATE inventory_stock s SET available = s.available - d.units
-FROM unnest(%s::bigint[], %s::bigint[]) AS d (sku_id, units)
+FROM unnest(%b::bigint[], %b::bigint[]) AS d (sku_id, units)
 WHERE s.sku_id = d.sku_id AND s.available >= d.units
 """
 _RETURN = """
 UPDATE inventory_stock s
 SET available = s.available + d.restocked, withheld = s.withheld + d.withheld
-FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS d (sku_id, restocked, withheld)
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[]) AS d (sku_id, restocked, withheld)
 WHERE s.sku_id = d.sku_id
 """
 

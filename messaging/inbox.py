@@ -18,7 +18,7 @@ _CLAIM = """
 INSERT INTO messaging_inbox
     (consumer_group, message_id, outcome, reason, reservation_id, order_id, delivery_attempt)
 SELECT %s::text, * FROM unnest(
-    %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int[])
+    %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::int[])
 ON CONFLICT DO NOTHING
 RETURNING message_id
 """
@@ -27,7 +27,7 @@ RETURNING message_id
 _OUTCOMES = """
 SELECT inbox.message_id, inbox.outcome, inbox.reason, inbox.reservation_id, inbox.order_id,
     inbox.created_at
-FROM unnest(%s::text[]) AS wanted(message_id)
+FROM unnest(%b::text[]) AS wanted(message_id)
 JOIN messaging_inbox AS inbox USING (message_id)
 WHERE inbox.consumer_group = %s AND inbox.message_id >= %s AND inbox.message_id <= %s
 """

@@ -25,8 +25,8 @@ INSERT INTO messaging_outbox
     (topic, tag, event_id, keys, payload, properties, lane, deliver_at_ms, max_attempts, replay_id)
 SELECT topic, tag, event_id, keys, payload, properties::jsonb, lane, deliver_at_ms, max_attempts,
     replay_id
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::smallint[],
-    %s::bigint[], %s::int[], %s::text[])
+FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::smallint[],
+    %b::bigint[], %b::int[], %b::text[])
     AS row(topic, tag, event_id, keys, payload, properties, lane, deliver_at_ms, max_attempts,
         replay_id)
 """

@@ -23,7 +23,7 @@ from messaging.quarantine import QuarantineEntry
 _CLAIM: Final = """
 WITH due AS MATERIALIZED (
     SELECT id, created_at FROM messaging_outbox
-    WHERE state = 0 AND lane = %s AND available_at <= now() AND topic <> ALL(%s::text[])
+    WHERE state = 0 AND lane = %s AND available_at <= now() AND topic <> ALL(%b::text[])
         AND created_at < now() + interval '1 day'
     ORDER BY available_at, id
     LIMIT %s
@@ -41,7 +41,7 @@ RETURNING o.id, o.created_at, o.topic, o.tag, o.event_id, o.keys, o.payload, o.p
 # Published for certain.
 _SENT: Final = """
 UPDATE messaging_outbox AS o SET state = 1, sent_at = clock_timestamp(), last_error = ''
-FROM unnest(%s::bigint[], %s::timestamptz[]) AS mine(id, created_at)
+FROM unnest(%b::bigint[], %b::timestamptz[]) AS mine(id, created_at)
 WHERE o.id = mine.id AND o.created_at = mine.created_at
     AND o.created_at < now() + interval '1 day' AND o.claim_token = %s AND o.state = 0
 """
@@ -51,7 +51,7 @@ _LATER: Final = """
 UPDATE messaging_outbox AS o SET
     claim_token = NULL, last_error = mine.error, attempts = o.attempts - mine.uncount,
     available_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond'
-FROM unnest(%s::bigint[], %s::timestamptz[], %s::int[], %s::text[], %s::int[])
+FROM unnest(%b::bigint[], %b::timestamptz[], %b::int[], %b::text[], %b::int[])
     AS mine(id, created_at, delay_ms, error, uncount)
 WHERE o.id = mine.id AND o.created_at = mine.created_at AND o.claim_token = %s AND o.state = 0
 """
@@ -59,7 +59,7 @@ WHERE o.id = mine.id AND o.created_at = mine.created_at AND o.claim_token = %s A
 # Never to be tried again: its quarantine row is in the same transaction.
 _POISON: Final = """
 UPDATE messaging_outbox AS o SET state = 2, last_error = mine.error
-FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[]) AS mine(id, created_at, error)
+FROM unnest(%b::bigint[], %b::timestamptz[], %b::text[]) AS mine(id, created_at, error)
 WHERE o.id = mine.id AND o.created_at = mine.created_at AND o.claim_token = %s AND o.state = 0
 RETURNING o.id
 """

@@ -28,9 +28,9 @@ INSERT INTO messaging_quarantine
 SELECT consumer_group, message_id, source, 'OPEN', topic, tag, keys, properties::jsonb, body,
     body_sha256, reason, error, delivery_attempt, 1, reservation_id, activity_id, sku_id, user_id,
     quantity, valid_until, ''
-FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-    %s::bytea[], %s::text[], %s::text[], %s::text[], %s::int[], %s::text[], %s::bigint[],
-    %s::bigint[], %s::text[], %s::int[], %s::timestamptz[])
+FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
+    %b::bytea[], %b::text[], %b::text[], %b::text[], %b::int[], %b::text[], %b::bigint[],
+    %b::bigint[], %b::text[], %b::int[], %b::timestamptz[])
     AS row(consumer_group, message_id, source, topic, tag, keys, properties, body, body_sha256,
         reason, error, delivery_attempt, reservation_id, activity_id, sku_id, user_id, quantity,
         valid_until)
@@ -48,20 +48,20 @@ ON CONFLICT (consumer_group, message_id, body_sha256) DO UPDATE SET
 # Ids that have an OPEN row of this group.
 _HELD: Final = """
 SELECT message_id FROM messaging_quarantine
-WHERE consumer_group = %s AND message_id = ANY(%s::text[]) AND status = 'OPEN'
+WHERE consumer_group = %s AND message_id = ANY(%b::text[]) AND status = 'OPEN'
 ORDER BY message_id
 """
 
 # One more copy of a message whose row is still open: counted, nothing else changes.
 _SEEN_AGAIN: Final = """
 UPDATE messaging_quarantine SET occurrences = occurrences + 1, last_at = now()
-WHERE consumer_group = %s AND message_id = ANY(%s::text[]) AND status = 'OPEN'
+WHERE consumer_group = %s AND message_id = ANY(%b::text[]) AND status = 'OPEN'
 """
 
 # Close the OPEN rows of messages that have an outcome now.
 _RESOLVE: Final = """
 UPDATE messaging_quarantine SET status = 'RESOLVED', resolved_at = now(), resolution = %s
-WHERE consumer_group = %s AND message_id = ANY(%s::text[]) AND status = 'OPEN'
+WHERE consumer_group = %s AND message_id = ANY(%b::text[]) AND status = 'OPEN'
 """
 
 OUTBOX_GROUP: Final = "OUTBOX"  # stands in the group's place for rows that were never sent
