@@ -42,6 +42,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _SITE_LANES: Final = 8
+# Every call of a batch has a deadline far below this; SIGTERM's grace is 10 s.
+_DRAIN_S: Final = 5.0
 # Python's default of 5 ms lets one busy thread of the site eat an eighth of the send budget.
 _SWITCH_INTERVAL_S: Final = 0.001
 
@@ -187,7 +189,10 @@ class Parts:
     async def close(self) -> None:
         """Finish in-flight batches, end streams, close connections."""
         await self.streams.close()
-        await self.admission.drain()
+        try:
+            await asyncio.wait_for(self.admission.drain(), timeout=_DRAIN_S)
+        except TimeoutError:
+            log.error("admission_not_drained", queued=self.admission.queued)
         self._ticker.cancel()
         metrics.flush()
         await self.sold_out.close()

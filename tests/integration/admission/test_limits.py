@@ -122,6 +122,10 @@ async def test_sold_out_is_answered_without_redis_and_clears_after_a_release(
 
     await eventually(sold_again, timeout_s=1.0)
     assert sale.gate_stock() == 0
+    # Sold out again: the key of the released one still tells how that ended.
+    await eventually(flagged, timeout_s=3)
+    ended = await web.buy(sale, "alice", key="k")
+    assert (ended.code, ended.json["reason"]) == ("RESERVATION_ENDED", "USER")
 
 
 def calls(sale: Sale) -> int:
