@@ -17,6 +17,7 @@ from messaging.topology import CG_ORDER_CREATE
 from orders.database import fetch
 from orders.equalities import EQUALITIES, SAMPLES
 from orders.gate_check import check_gate
+from orders.payments.money import MoneyRow, money_breaches, money_table
 
 _ORDER_COUNTS: Final = """
 SELECT sku_id, status, count(*), coalesce(sum(quantity), 0)::bigint FROM orders_order
@@ -71,11 +72,12 @@ class Report:
 
     sales: tuple[SaleReport, ...]
     breaches: tuple[Breach, ...]
+    money: tuple[MoneyRow, ...]
 
     @property
     def in_motion(self) -> bool:
-        """Whether some totals were not compared because units are on their way."""
-        return any(sale.motion for sale in self.sales)
+        """Whether units are on their way (some totals were not compared), or money is unclear."""
+        return any(sale.motion for sale in self.sales) or not all(m.at_rest for m in self.money)
 
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `bin/demo --json`; `sold_out` is known to admission only (null)."""
@@ -93,6 +95,7 @@ class Report:
             "duplicates": self._count(frozenset({"duplicate_live_order"})),
             "breaches": [asdict(breach) for breach in self.breaches],
             "in_motion": self.in_motion,
+            "money": [asdict(row) for row in self.money],
             "sales": [asdict(sale) for sale in sales],
         }
 
@@ -114,6 +117,8 @@ def check(activity_id: int | None = None) -> Report:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         sales = _sales(activity_id)
         breaches += _equalities(activity_id)
+        breaches += _money(activity_id)
+        money = tuple(money_table(activity_id))
         stocks = {sale.activity_id: selectors.conservation(sale.activity_id) for sale in sales}
         counts = {
             sale.activity_id: (
@@ -133,7 +138,7 @@ def check(activity_id: int | None = None) -> Report:
         reports.append(
             _report(sale, stocks[sale.activity_id], orders, rejects, live, motion, waiting)
         )
-    return Report(sales=tuple(reports), breaches=tuple(breaches))
+    return Report(sales=tuple(reports), breaches=tuple(breaches), money=money)
 
 
 def _sales(activity_id: int | None) -> list[ActivityRecord]:
@@ -168,6 +173,22 @@ def _equalities(activity_id: int | None) -> list[Breach]:
                 )
             )
     return found
+
+
+def _money(activity_id: int | None) -> list[Breach]:
+    """What came in is kept, refunded or due, for each order and to the cent."""
+    lines = money_breaches(activity_id)
+    if not lines:
+        return []
+    return [
+        Breach(
+            kind="money",
+            activity_id=activity_id,
+            rule="money in = kept + refunded + refund due, per order",
+            count=len(lines),
+            samples=tuple(lines[:SAMPLES]),
+        )
+    ]
 
 
 def _conservation(

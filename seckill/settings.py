@@ -126,9 +126,28 @@ try:
     SECKILL_WEBHOOK_RETRY_S: int = env.int("SECKILL_WEBHOOK_RETRY_S", 10)
     SECKILL_WEBHOOK_TICKET_S: int = env.int("SECKILL_WEBHOOK_TICKET_S", 86_400)
 
+    # --- Mail to buyers -----------------------------------------------------------------------
+    # Empty: mails are queued and not sent. Else a dotted path of a Django mail backend.
+    _mail_backend: str = env.str("EMAIL_BACKEND", "")
+    SECKILL_MAIL: bool = bool(_mail_backend)
+    EMAIL_BACKEND: str = _mail_backend or "django.core.mail.backends.smtp.EmailBackend"
+    EMAIL_HOST: str = env.str("EMAIL_HOST", "localhost")
+    EMAIL_PORT: int = env.int("EMAIL_PORT", 25)
+    EMAIL_HOST_USER: str = env.str("EMAIL_HOST_USER", "")
+    EMAIL_HOST_PASSWORD: str = env.str("EMAIL_HOST_PASSWORD", "")
+    EMAIL_USE_TLS: bool = env.bool("EMAIL_USE_TLS", False)
+    EMAIL_TIMEOUT: int = env.int("EMAIL_TIMEOUT", 10)
+    EMAIL_FILE_PATH: str = env.str("EMAIL_FILE_PATH", "")
+    DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", "orders@localhost")
+    # Buyers whose id is no address get theirs at this domain; empty: they get no mail.
+    SECKILL_MAIL_DOMAIN: str = env.str("SECKILL_MAIL_DOMAIN", "")
+
     # --- Retention ------------------------------------------------------------------------------
     SECKILL_INBOX_DAYS: int = env.int("SECKILL_INBOX_DAYS", 45)
     SECKILL_OUTBOX_DAYS: int = env.int("SECKILL_OUTBOX_DAYS", 7)
+    SECKILL_ARCHIVE_DAYS: int = env.int("SECKILL_ARCHIVE_DAYS", 7)
+    # Where days of the event archive are exported to before they are dropped; empty: all are kept.
+    SECKILL_ARCHIVE_DIR: str = env.str("SECKILL_ARCHIVE_DIR", "")
     SECKILL_PARTITION_DAYS_AHEAD: int = env.int("SECKILL_PARTITION_DAYS_AHEAD", 14)
 
     SECKILL_FAULTPOINTS_ALLOWED: bool = env.bool("SECKILL_FAULTPOINTS_ALLOWED", False)
@@ -261,6 +280,10 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "seckill.api.schema.add_async_endpoints",
     ],
+    "ENUM_NAME_OVERRIDES": {
+        "OrderStatusEnum": "orders.states.OrderStatus",
+        "PaymentAttemptStatusEnum": "orders.payments.states.AttemptStatus",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -1,19 +1,16 @@
-"""A buyer's orders: list, show, cancel, pay."""
+"""A buyer's orders: list, show, cancel."""
 
 from typing import Any
 
-from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
-from ulid import ULID
 
 from messaging.envelope import format_instant, to_epoch_ms
 from orders.cancel_order import cancel_by_user
 from orders.events import OrderRecord
-from orders.pay_order import mark_paid
 from orders.selectors import my_orders, order_detail
 from orders.states import OrderStatus
 from seckill.api.authentication import buyer_id
@@ -67,14 +64,15 @@ def order_document(order: OrderRecord) -> dict[str, Any]:
         "status": order.status,
         "cancel_reason": order.reason,
         "version": order.version,
-        "created_at": _text(order.created_at),
-        "expires_at": _text(order.expires_at),
-        "paid_at": _text(order.paid_at),
-        "canceled_at": _text(order.canceled_at),
+        "created_at": instant_text(order.created_at),
+        "expires_at": instant_text(order.expires_at),
+        "paid_at": instant_text(order.paid_at),
+        "canceled_at": instant_text(order.canceled_at),
     }
 
 
-def _text(instant: Any) -> str | None:
+def instant_text(instant: Any) -> str | None:
+    """Return an instant as the API writes it."""
     return format_instant(to_epoch_ms(instant)) if instant else None
 
 
@@ -123,25 +121,6 @@ class CancelView(APIView):
         """Cancel the caller's unpaid order; its units are sold again."""
         order = cancel_by_user(order_id=order_id, user_id=buyer_id(request))
         return Response(order_document(order))
-
-
-class PaymentView(APIView):
-    """Pay an order."""
-
-    @extend_schema(
-        operation_id="order_pay",
-        request=None,
-        responses={200: OrderSerializer, **problems(401, 404, 409, 501)},
-    )
-    def post(self, request: Request, order_id: str) -> Response:
-        """Pay the caller's order: at once and for nothing in a demo, else 501 for now."""
-        order = _mine(order_id, buyer_id(request))
-        if not settings.SECKILL_DEMO_LOGIN:
-            raise Problem("NOT_IMPLEMENTED", detail="No payment provider is connected.")
-        if order.status == OrderStatus.PAID:
-            return Response(order_document(order))  # paid already: the same answer again
-        paid = mark_paid(order_id=order_id, payment_id=f"sandbox_{ULID()}")
-        return Response(order_document(paid))
 
 
 def _mine(order_id: str, user_id: str) -> OrderRecord:

@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from seckill.api import activities, auth, orders
+from seckill.api import activities, auth, orders, payments
 
 
 class PositiveIdConverter:
@@ -52,5 +52,6 @@ urlpatterns = [
     path("orders", orders.OrderListView.as_view()),
     path("orders/<ord:order_id>", orders.OrderView.as_view()),
     path("orders/<ord:order_id>/cancel", orders.CancelView.as_view()),
-    path("orders/<ord:order_id>/payments", orders.PaymentView.as_view()),
+    path("orders/<ord:order_id>/payments", payments.PaymentView.as_view()),
+    path("payments/webhooks/<slug:provider>", payments.WebhookView.as_view()),
 ]

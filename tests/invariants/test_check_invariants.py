@@ -17,6 +17,7 @@ from tests.fixtures.sales import (
     make_overdue,
     one,
     open_sale,
+    record_captures,
     run_projection,
     run_releases,
     wait_past,
@@ -53,6 +54,7 @@ def _sale_at_rest():
     late_message = type(late)(**{**_fields(late), "valid_until_ms": 1_700_000_000_000})
     sale.deliver(late_message)
     mark_paid(order_id=made[0].order_id, payment_id="p1")
+    record_captures()
     make_overdue(made[2])
     cancel_unpaid([made[2].order_id])
     run_releases()
@@ -184,6 +186,7 @@ def test_a_seeded_breach_in_postgresql_is_noticed(kind):
         report = check(sale.activity_id)
     finally:
         if "DROP INDEX" in SEEDS[kind][0]:
+            execute("DELETE FROM orders_payment_attempt")
             execute("DELETE FROM orders_order")
             execute(index)
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orders.invariants import Report, check
+from orders.payments.money import MoneyRow
 
 
 class Command(BaseCommand):
@@ -72,6 +74,8 @@ def _print(report: Report, console: Console) -> None:
         )
         table.add_row(f"{sale.activity_id} {sale.name}", *(str(number) for number in numbers))
     console.print(table)
+    if report.money:
+        console.print(_money_table(report.money))
     for sale in report.sales:
         for reason in sale.motion:
             console.print(f"sale {sale.activity_id} is in motion: {reason}")
@@ -90,3 +94,14 @@ def _print(report: Report, console: Console) -> None:
             " ".join(breach.samples[:3]),
         )
     console.print(breaches)
+
+
+def _money_table(rows: Sequence[MoneyRow]) -> Table:
+    table = Table(title="Money, in cents")
+    for column in ("currency", "in", "= kept", "+ refunded", "+ refund due", "unclear"):
+        table.add_column(column, justify="left" if column == "currency" else "right")
+    for row in rows:
+        unclear = row.payment_unknown + row.refund_unknown
+        numbers = (row.money_in, row.kept, row.refunded, row.refund_due, unclear)
+        table.add_row(row.currency, *(str(number) for number in numbers))
+    return table

@@ -163,9 +163,10 @@ class Sku {
     this.find("actions").hidden = true;
     this.find("text").textContent = text;
     const answer = await fetch("/api/v1/orders/" + this.order + "/" + what, { method: "POST", headers, body: "{}" });
-    if (!answer.ok) {
-      const body = await answer.json();
-      this.find("text").textContent = body.detail;
+    const body = await answer.json();
+    const refused = what === "payments" && answer.status === 200 && body.status !== "PAID";
+    if (!answer.ok || refused) {
+      this.find("text").textContent = refused ? "The payment was refused. You may try again." : body.detail;
       this.find("actions").hidden = false;
     }
   }

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import override_settings
-from rest_framework.response import Response
 from rest_framework.test import APIClient
 
 from seckill.admission.tokens import issue, verifier
@@ -166,27 +165,6 @@ def test_cancel_gives_units_back_once_and_only_to_its_owner() -> None:
     assert client("alice").get(address).json()["cancel_reason"] == "USER"
     problem(client("bob").get(address), 404, "NOT_FOUND")
     problem(client("alice").get("/api/v1/orders/ord_x"), 404, "NOT_FOUND")
-
-
-def test_sandbox_payment_only_in_a_demo() -> None:
-    sale = open_sale()
-    reservation = ordered(sale, "alice")
-    address = f"/api/v1/orders/{reservation.order_id}/payments"
-    with override_settings(SECKILL_DEMO_LOGIN=False):
-        problem(client("alice").post(address), 501, "NOT_IMPLEMENTED")
-    with override_settings(SECKILL_DEMO_LOGIN=True):
-        problem(client("bob").post(address), 404, "NOT_FOUND")
-        assert sale.order_status(reservation) == "CREATED"
-        first: Response = client("alice").post(address)
-        second = client("alice").post(address)
-
-    assert first.json()["status"] == "PAID"
-    assert second.json() == first.json()
-    problem(
-        client("alice").post(f"/api/v1/orders/{reservation.order_id}/cancel"),
-        409,
-        "ORDER_STATE_CONFLICT",
-    )
 
 
 def test_health_and_readiness(provisioned: str) -> None:
