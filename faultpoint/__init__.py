@@ -41,6 +41,14 @@ POINTS: Final = frozenset(
         "webhook.before_commit",
         "operation.after_gate",  # a gate operation reached Redis, not DONE
         "operation.after_row",  # its row is committed, Redis does not know
+        "rebuild.after_note",  # the run (and the loss) is noted, the gate does not know
+        "rebuild.after_close",
+        "rebuild.after_wait",
+        "rebuild.after_begin",  # REBUILDING, nothing read
+        "rebuild.before_commit",
+        "rebuild.after_commit",  # settled in PostgreSQL, the gate not written
+        "rebuild.after_write",  # the gate is open again, the note stands
+        "mark.after_gate",  # the mark moved in Redis, PostgreSQL does not know
     }
 )
 

@@ -168,6 +168,17 @@ class AdjustReply:
     units: int
 
 
+class AdoptCode(IntEnum):
+    """Answers of adopt.lua."""
+
+    OK = 1
+    REPEATED = 2  # this order took its units in this epoch
+    TAKEN = 3  # the buyer holds another reservation
+    SHORT = 4  # the gate has fewer units
+    RETRY = 5  # the gate is lost, REBUILDING, or of another epoch
+    HELD = 6  # the buyer holds this very reservation: nothing to do
+
+
 class GateWriteCode(IntEnum):
     """Answers of load_gate, open_gate, edit_gate, close_gate and the scripts of rebuild."""
 
@@ -225,6 +236,7 @@ class GateState:
     rebuild_run: int
     stock: int
     warm: bool  # loaded by warm-up and never opened since
+    rebuild_seen: int = 0  # newest rebuild run that was ever here
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

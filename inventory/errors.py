@@ -9,6 +9,10 @@ class OperationRefused(InventoryError):
     """The sale's state does not allow an operator's request. The text says why and what to do."""
 
 
+class RebuildOvertaken(InventoryError):
+    """A newer rebuild run began, or the gate is not this run's any more: it writes nothing."""
+
+
 class GateUnavailable(InventoryError):
     """Redis did not answer within the deadline: what it did is unknown."""
 

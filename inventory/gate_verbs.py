@@ -11,6 +11,7 @@ from inventory.call import Call
 from inventory.contracts import (
     AdjustCode,
     AdjustReply,
+    AdoptCode,
     GateConfig,
     GateLoad,
     GateRebuild,
@@ -146,6 +147,40 @@ def adjust_stock(
         ),
         args=(operation_id, units, epoch),
         parse=lambda raw: AdjustReply(code=AdjustCode(raw[0]), units=raw[1]),
+    )
+
+
+def adopt(
+    *,
+    activity_id: int,
+    sku_id: int,
+    order_id: str,
+    user_id: str,
+    reservation_id: str,
+    quantity: int,
+    epoch: int,
+) -> Call[AdoptCode]:
+    """Take the units of an order that the gate does not know of, and let its buyer hold them.
+
+    Args:
+        activity_id: the sale.
+        sku_id: whose gate.
+        order_id: the live order, locked in PostgreSQL while this runs.
+        user_id: its buyer.
+        reservation_id: its reservation.
+        quantity: its units.
+        epoch: the SKU's epoch in PostgreSQL.
+    """
+    return Call(
+        script="adopt",
+        keys=(
+            keys.gate(activity_id, sku_id),
+            keys.stock(activity_id, sku_id),
+            keys.buyers(activity_id, sku_id),
+            keys.ops(activity_id, sku_id),
+        ),
+        args=(order_id, user_id, reservation_id, quantity, epoch),
+        parse=AdoptCode,
     )
 
 

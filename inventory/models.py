@@ -191,3 +191,17 @@ class GateOperation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.operation_id}"
+
+
+# Their tables, too: Django looks for an app's models in this module.
+from inventory.rebuild_models import GateMark, RebuildRun  # noqa: E402
+
+__all__ = [
+    "Activity",
+    "GateMark",
+    "GateOperation",
+    "RebuildRun",
+    "Sku",
+    "Stock",
+    "StockLedger",
+]

@@ -281,6 +281,7 @@ def request_edit(
                 f"the sale changed meanwhile (version {activity.version}, the form showed "
                 f"{expected_version}): look again and repeat"
             )
+        validity_before_s = activity.validity_s
         for name in ("starts_at", "ends_at", "validity_s", "max_open", "max_pending"):
             value = getattr(wish, name)
             if value is not None:
@@ -297,7 +298,10 @@ def request_edit(
         save(activity)
         record = activity_record(activity.pk)
         assert record is not None  # noqa: S101 - locked above
-        return {"gates": {str(sku.sku_id): asdict(record.gate_config(sku)) for sku in record.skus}}
+        return {
+            "gates": {str(sku.sku_id): asdict(record.gate_config(sku)) for sku in record.skus},
+            "validity_before_s": validity_before_s,  # a rebuild waits for the longest one
+        }
 
     return write_and_drive(
         kind=OperationKind.EDIT,

@@ -121,6 +121,7 @@ def gate_state(*, activity_id: int, sku_id: int) -> Call[GateState | None]:
             rebuild_run=int(gate.get("rebuild_run", 0)),
             stock=-1 if raw[1] is None else int(raw[1]),
             warm=gate.get("warm") == "1",
+            rebuild_seen=int(gate.get("rebuild_seen", 0)),
         )
 
     return Call(

@@ -45,6 +45,7 @@ class ActivityRecord:
     is_test: bool
     opened_at: datetime | None
     version: int
+    rebuild_run: int
     rebuild_unfinished: bool
     loss_noted_at: datetime | None
     skus: tuple[SkuRecord, ...]
@@ -165,6 +166,7 @@ def _records(activities: Sequence[Activity]) -> list[ActivityRecord]:
             is_test=activity.is_test,
             opened_at=activity.opened_at,
             version=activity.version,
+            rebuild_run=activity.rebuild_run,
             rebuild_unfinished=activity.rebuild_unfinished,
             loss_noted_at=activity.loss_noted_at,
             skus=tuple(skus[activity.pk]),

@@ -87,6 +87,21 @@ OPERATION_ALLOWED: Final[dict[OperationStatus, frozenset[OperationStatus]]] = {
 }
 
 
+class RebuildStatus(StrEnum):
+    """Life of a rebuild run."""
+
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    OVERTAKEN = "OVERTAKEN"  # a newer run began: this one writes nothing any more
+
+
+REBUILD_ALLOWED: Final[dict[RebuildStatus, frozenset[RebuildStatus]]] = {
+    RebuildStatus.RUNNING: frozenset({RebuildStatus.DONE, RebuildStatus.OVERTAKEN}),
+    RebuildStatus.DONE: frozenset(),
+    RebuildStatus.OVERTAKEN: frozenset(),
+}
+
+
 class LedgerKind(StrEnum):
     """Why units moved. `source_id` + kind is unique: a move is booked once."""
 

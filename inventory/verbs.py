@@ -21,6 +21,7 @@ from inventory.contracts import (
 )
 from inventory.gate_verbs import (
     adjust_stock,
+    adopt,
     begin_rebuild,
     close_for_rebuild,
     close_gate,
@@ -44,6 +45,7 @@ from inventory.reserve import reserve
 __all__ = [
     "Call",
     "adjust_stock",
+    "adopt",
     "begin_rebuild",
     "claim_due",
     "close_for_rebuild",
