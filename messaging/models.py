@@ -1,7 +1,8 @@
-"""Inbox, outbox, quarantine, paused groups and workers' heartbeats.
+"""Inbox, outbox, event archive, quarantine, paused groups and workers' heartbeats.
 
-Inbox and outbox are partitioned tables made in SQL (`messaging/sql/`): Django believes in one
-column `id` as their key while the database's key contains the partition column.
+Inbox, outbox and event archive are partitioned tables made in SQL (`messaging/sql/`). Of the first
+two Django believes in one column `id` as their key while the database's key contains the partition
+column.
 """
 
 from django.db import models
@@ -67,6 +68,30 @@ class OutboxRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.topic} {self.event_id}"
+
+
+class ArchivedEvent(models.Model):
+    """An event as it was received, for ever unchanged: a trigger refuses UPDATE and DELETE."""
+
+    event_id = models.TextField(primary_key=True, db_collation="C")
+    topic = models.TextField()
+    tag = models.TextField()
+    aggregate_id = models.TextField(db_collation="C")
+    aggregate_version = models.IntegerField()
+    activity_id = models.BigIntegerField()
+    occurred_at = models.DateTimeField()
+    received_at = models.DateTimeField(db_default=Now())
+    keys = models.TextField(default="")
+    properties = models.JSONField(default=dict)
+    body = models.BinaryField()
+
+    class Meta:
+        db_table = "messaging_event_archive"
+        managed = False
+        verbose_name = "archived event"
+
+    def __str__(self) -> str:
+        return f"{self.tag} {self.event_id}"
 
 
 class QuarantineStatus(models.TextChoices):

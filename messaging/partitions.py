@@ -1,6 +1,6 @@
-"""The window of days of inbox and outbox: made at migrate, kept ahead by the Celery schedule.
+"""The window of days of inbox, outbox and event archive: made at migrate, kept ahead by Celery.
 
-A day of the outbox is a range of `created_at`; a day of the inbox is the range of message ids
+A day of the outbox is a range of `created_at`; a day of the others is the range of message ids
 whose ULID was drawn on that day (the first 10 characters of a ULID are its milliseconds). What fits
 no day falls into the DEFAULT partition, which is watched: a day whose rows already lie there can be
 made only after these rows were moved, so `ensure_partitions` reports such a day and goes on.
@@ -17,7 +17,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 INBOX_TABLE: Final = "messaging_inbox"
 OUTBOX_TABLE: Final = "messaging_outbox"
-TABLES: Final = (INBOX_TABLE, OUTBOX_TABLE)
+ARCHIVE_TABLE: Final = "messaging_event_archive"
+TABLES: Final = (INBOX_TABLE, OUTBOX_TABLE, ARCHIVE_TABLE)
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOCK_KEY: Final = 7_205_301  # one maker of days at a time
@@ -36,12 +37,7 @@ class PartitionReport:
 
 def message_id_bound(day: date) -> str:
     """Return the smallest message id of a day: `evt_` + the 10 time characters of its first ms."""
-    value = int(datetime.combine(day, time(), tzinfo=UTC).timestamp() * 1000)
-    digits = []
-    for _ in range(10):
-        value, digit = divmod(value, 32)
-        digits.append(_CROCKFORD[digit])
-    return "evt_" + "".join(reversed(digits))
+    return message_id_at(datetime.combine(day, time(), tzinfo=UTC))
 
 
 def partition_name(table: str, day: date) -> str:
@@ -72,7 +68,7 @@ def ensure_partitions(
     made: list[str] = []
     failed: list[str] = []
     existing = _existing(database)
-    for table in TABLES:
+    for table in _tables(database):
         for offset in range(days_ahead + _DAYS_BACK + 1):
             name = partition_name(table, first + timedelta(days=offset))
             if name in existing:
@@ -87,7 +83,7 @@ def ensure_partitions(
 
 
 def days_left(today: date | None = None) -> int:
-    """Return for how many days after today both tables are ready without a gap.
+    """Return for how many days after today all tables are ready without a gap.
 
     -1 when today itself is missing. Readiness is red below 3.
     """
@@ -110,11 +106,39 @@ def default_rows() -> dict[str, int]:
     return counts
 
 
+def days(table: str) -> list[date]:
+    """Return the days that a table has, oldest first; DEFAULT is none. One catalogue read."""
+    prefix = f"{table}_"
+    found = (name.removeprefix(prefix) for name in _existing(connection) if name.startswith(prefix))
+    return sorted(date.fromisoformat(text) for text in found if text.isdigit())
+
+
+def message_id_at(instant: datetime) -> str:
+    """Return the smallest message id whose ULID could be drawn at this instant (to the ms)."""
+    value = int(instant.timestamp() * 1000)
+    digits = []
+    for _ in range(10):
+        value, digit = divmod(value, 32)
+        digits.append(_CROCKFORD[digit])
+    return "evt_" + "".join(reversed(digits))
+
+
+def _tables(database: BaseDatabaseWrapper) -> list[str]:
+    """Return those of our tables that exist: an early migration runs before the later ones."""
+    with database.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place)"
+            " WHERE to_regclass(name) IS NOT NULL ORDER BY place",
+            [list(TABLES)],
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
 def _existing(database: BaseDatabaseWrapper) -> frozenset[str]:
     with database.cursor() as cursor:
         cursor.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits"
-            " WHERE inhparent = ANY(%s::text[]::regclass[])",
+            " WHERE inhparent IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS t(name))",
             [list(TABLES)],
         )
         return frozenset(name for (name,) in cursor.fetchall())
@@ -136,7 +160,7 @@ def _make(database: BaseDatabaseWrapper, *, table: str, name: str, day: date) ->
 def _statements(*, table: str, name: str, day: date) -> Iterator[str]:
     """Yield the DDL of one day. All parts are our own constants: DDL takes no parameters."""
     following = day + timedelta(days=1)
-    if table == INBOX_TABLE:
+    if table != OUTBOX_TABLE:
         low, high = message_id_bound(day), message_id_bound(following)
     else:
         low, high = f"{day.isoformat()} 00:00:00+00", f"{following.isoformat()} 00:00:00+00"

@@ -66,6 +66,12 @@ CG_ORDER_CREATE: Final = "CG_SECKILL_ORDER_CREATE_PG_V1"
 CG_ORDER_TIMEOUT: Final = "CG_SECKILL_ORDER_TIMEOUT_V1"
 CG_INVENTORY_COMPENSATE: Final = "CG_SECKILL_INVENTORY_COMPENSATE_V1"
 CG_ORDER_PROJECTION: Final = "CG_SECKILL_ORDER_QUERY_PROJECTION_V1"
+CG_AUDIT: Final = "CG_SECKILL_AUDIT_V1"
+CG_SETTLEMENT: Final = "CG_SECKILL_SETTLEMENT_V1"
+CG_POINTS: Final = "CG_SECKILL_POINTS_V1"
+CG_INVOICE: Final = "CG_SECKILL_INVOICE_V1"
+CG_NOTIFY: Final = "CG_SECKILL_NOTIFY_V1"
+CG_RISK: Final = "CG_SECKILL_RISK_V1"
 
 TAG_CREATE_ORDER: Final = "CREATE_ORDER"
 TAG_CANCEL_IF_UNPAID: Final = "CANCEL_IF_UNPAID"
@@ -77,6 +83,7 @@ EVENT_TAGS: Final = (
     "ORDER_REJECTED",
     "ORDER_REFUNDED",
 )
+MONEY_TAGS: Final = ("ORDER_PAID", "ORDER_REFUNDED")
 
 TOPICS: Final[tuple[TopicSpec, ...]] = (
     TopicSpec(
@@ -129,6 +136,21 @@ TOPICS: Final[tuple[TopicSpec, ...]] = (
     ),
 )
 
+
+def _effect(name: str, *, key: str) -> GroupSpec:
+    """Return the row of an effect group of paid orders; docs/effects.md tells how to add one."""
+    return GroupSpec(
+        name=name,
+        topic=ORDER_EVENT,
+        tags=MONEY_TAGS,
+        max_retries=16,
+        idempotency=f"inbox (group, message_id); unique {key}",
+        schema_versions=(1,),
+        has_inbox=True,
+        core=False,
+    )
+
+
 GROUPS: Final[tuple[GroupSpec, ...]] = (
     GroupSpec(
         name=CG_ORDER_CREATE,
@@ -170,6 +192,21 @@ GROUPS: Final[tuple[GroupSpec, ...]] = (
         has_inbox=False,
         core=True,
     ),
+    GroupSpec(
+        name=CG_AUDIT,
+        topic=ORDER_EVENT,
+        tags=EVENT_TAGS,
+        max_retries=16,
+        idempotency="primary key event_id of the archive",
+        schema_versions=(1,),
+        has_inbox=False,
+        core=False,
+    ),
+    _effect(CG_SETTLEMENT, key="(group, event, order, rule version)"),
+    _effect(CG_POINTS, key="(group, event, order, rule version)"),
+    _effect(CG_INVOICE, key="(group, event, order, rule version)"),
+    _effect(CG_NOTIFY, key="(event, order, channel)"),
+    _effect(CG_RISK, key="(group, event, order, rule version)"),
 )
 
 

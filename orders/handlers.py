@@ -18,7 +18,7 @@ from messaging.disposition import DONE, DUPLICATE, Decision, quarantine
 from messaging.envelope import StrictDecoder, format_instant, parse_instant
 from messaging.errors import PermanentError
 from messaging.facts import BodyFacts, read_facts
-from orders import projection
+from orders import projection, query
 from orders.cancel_order import cancel_unpaid
 from orders.contracts import (
     CancelIfUnpaid,
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _PING: Final = Call(commands=(("PING",),), parse=bool)
 
 
-class _Handler(Generic[T]):
+class DecodingHandler(Generic[T]):
     """Decodes a batch, hands the good ones on, puts the answers back in place."""
 
     def __init__(self, decoder: StrictDecoder[T]) -> None:
@@ -61,7 +61,7 @@ class _Handler(Generic[T]):
         raise NotImplementedError
 
 
-class OrderCreateHandler(_Handler[CreateOrder]):
+class OrderCreateHandler(DecodingHandler[CreateOrder]):
     """ORDER_CREATE → the order transaction."""
 
     def apply(self, batch: Sequence[tuple[ReceivedMessage, CreateOrder]]) -> Sequence[Decision]:
@@ -91,7 +91,7 @@ class OrderCreateHandler(_Handler[CreateOrder]):
         return None
 
 
-class OrderTimeoutHandler(_Handler[CancelIfUnpaid]):
+class OrderTimeoutHandler(DecodingHandler[CancelIfUnpaid]):
     """ORDER_TIMEOUT → the conditional cancel. A trigger that changes nothing is done as well."""
 
     def apply(self, batch: Sequence[tuple[ReceivedMessage, CancelIfUnpaid]]) -> Sequence[Decision]:
@@ -100,7 +100,7 @@ class OrderTimeoutHandler(_Handler[CancelIfUnpaid]):
         return [DONE] * len(batch)
 
 
-class ReleaseHandler(_Handler[ReleaseReservation]):
+class ReleaseHandler(DecodingHandler[ReleaseReservation]):
     """INVENTORY_COMPENSATE → the gate, once."""
 
     def probe(self) -> None:
@@ -123,16 +123,18 @@ class ReleaseHandler(_Handler[ReleaseReservation]):
         return DUPLICATE if reservation_id in already else DONE
 
 
-class ProjectionHandler(_Handler[OrderEvent]):
-    """ORDER_EVENT → Redis: confirm and status."""
+class ProjectionHandler(DecodingHandler[OrderEvent]):
+    """ORDER_EVENT → Redis (confirm and status) and the read model."""
 
     def probe(self) -> None:
         """Raise while Redis does not answer."""
         gate().run(_PING)
 
     def apply(self, batch: Sequence[tuple[ReceivedMessage, OrderEvent]]) -> Sequence[Decision]:
-        """Confirm and publish; both may be repeated."""
-        projection.project([event for _, event in batch])
+        """Confirm, publish, project; each may be repeated. Redis first: buyers wait for it."""
+        events = [event for _, event in batch]
+        projection.project(events)
+        query.upsert(events)
         return [DONE] * len(batch)
 
 

@@ -166,13 +166,18 @@ class ReservationExtension(models.Model):
 
 
 # Their tables, too: Django looks for an app's models in this module.
+from orders.effect_models import EffectRow, Notification  # noqa: E402
 from orders.payments.models import PaymentAttempt, Refund, WebhookEvent  # noqa: E402
+from orders.query_model import OrderQueryRow  # noqa: E402
 from orders.void_model import ActivityVoid  # noqa: E402
 
 __all__ = [
     "ActivityVoid",
+    "EffectRow",
+    "Notification",
     "Order",
     "OrderItem",
+    "OrderQueryRow",
     "PaymentAttempt",
     "Refund",
     "ReservationExtension",

@@ -70,3 +70,33 @@ RELEASE_ALLOWED: Final[dict[ReleaseState, frozenset[ReleaseState]]] = {
     ReleaseState.DUE: frozenset({ReleaseState.DONE}),
     ReleaseState.DONE: frozenset(),
 }
+
+
+class NotificationStatus(StrEnum):
+    """Life of a notification. SENDING is committed before anything is sent."""
+
+    PENDING = "PENDING"
+    SENDING = "SENDING"
+    SENT = "SENT"
+    UNKNOWN = "UNKNOWN"  # a crash or a lost answer while sending: a person decides
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"  # the buyer has no address
+
+
+# UNKNOWN → SENT: the sender was only slow. → PENDING: refused before it was sent, or a person.
+NOTIFICATION_ALLOWED: Final[dict[NotificationStatus, frozenset[NotificationStatus]]] = {
+    NotificationStatus.PENDING: frozenset({NotificationStatus.SENDING}),
+    NotificationStatus.SENDING: frozenset(
+        {
+            NotificationStatus.SENT,
+            NotificationStatus.PENDING,
+            NotificationStatus.UNKNOWN,
+            NotificationStatus.FAILED,
+            NotificationStatus.SKIPPED,
+        }
+    ),
+    NotificationStatus.SENT: frozenset(),
+    NotificationStatus.UNKNOWN: frozenset({NotificationStatus.SENT, NotificationStatus.PENDING}),
+    NotificationStatus.FAILED: frozenset({NotificationStatus.PENDING}),
+    NotificationStatus.SKIPPED: frozenset(),
+}

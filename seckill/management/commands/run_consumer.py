@@ -20,17 +20,19 @@ class Command(BaseCommand):
     help = (
         "Consume groups until SIGTERM: finishes what is in flight, exits 0 within 10 s; a second "
         "signal exits at once. GROUP is a registry name, or short: order-create, order-timeout, "
-        "inventory-compensate, order-query-projection."
+        "inventory-compensate, order-query-projection, audit, settlement, points, invoice, notify, "
+        "risk."
     )
     requires_system_checks = ()  # find_problem runs those that concern a loop
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to consume")
         parser.add_argument("--all-core", action="store_true", help="all core groups")
+        parser.add_argument("--side", action="store_true", help="all groups that are not core")
         parser.add_argument("--once", action="store_true", help="one receive per group, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        specs = _groups(options["groups"], all_core=options["all_core"])
+        specs = _groups(options["groups"], all_core=options["all_core"], side=options["side"])
         problem = find_problem()
         if problem:
             self.stderr.write(f"run_consumer: {problem.text}")
@@ -42,10 +44,10 @@ class Command(BaseCommand):
             sys.exit(code)
 
 
-def _groups(names: list[str], *, all_core: bool) -> list[GroupSpec]:
+def _groups(names: list[str], *, all_core: bool, side: bool) -> list[GroupSpec]:
     known = {spec.name: spec for spec in enabled_groups()}
     short = {_short(name): spec for name, spec in known.items()}
-    found = [spec for spec in known.values() if all_core and spec.core]
+    found = [spec for spec in known.values() if (all_core if spec.core else side)]
     for name in names:
         spec = known.get(name) or short.get(name)
         if spec is None:

@@ -1,4 +1,4 @@
-"""Django's idea of the two partitioned tables, their days, and what happens at a day's border."""
+"""Django's idea of the partitioned tables, their days, and what happens at a day's border."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -10,7 +10,7 @@ from ulid import ULID
 
 from messaging import inbox, outbox, partitions
 from messaging.inbox import InboxEntry
-from messaging.models import InboxRow, OutboxRow
+from messaging.models import ArchivedEvent, InboxRow, OutboxRow
 from messaging.outbox import OutboxMessage
 from tests.integration.messaging.messages import event
 
@@ -22,6 +22,7 @@ DJANGO_TYPES = {
     "smallint": {"SmallIntegerField"},
     "integer": {"IntegerField"},
     "text": {"TextField"},
+    "bytea": {"BinaryField"},
     "jsonb": {"JSONField"},
     "uuid": {"UUIDField"},
     "timestamp with time zone": {"DateTimeField"},
@@ -34,7 +35,7 @@ def test_everything_is_migrated_and_models_have_no_changes_left() -> None:
     call_command("makemigrations", "messaging", check=True, dry_run=True, skip_checks=True)
 
 
-@pytest.mark.parametrize("model", [InboxRow, OutboxRow])
+@pytest.mark.parametrize("model", [InboxRow, OutboxRow, ArchivedEvent])
 def test_model_and_table_have_the_same_columns_types_and_nulls(model: type[Model]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
@@ -64,6 +65,7 @@ def test_database_keys_contain_the_partition_columns() -> None:
     assert keys == {
         "messaging_inbox": "PRIMARY KEY (consumer_group, message_id)",
         "messaging_outbox": "PRIMARY KEY (id, created_at)",
+        "messaging_event_archive": "PRIMARY KEY (event_id)",
     }
 
 
@@ -74,7 +76,7 @@ def test_migrate_made_the_whole_window_and_making_it_again_makes_nothing() -> No
     again = partitions.ensure_partitions(ahead - 1)
 
     assert again == partitions.PartitionReport(made=(), failed=())
-    assert partitions.default_rows() == {"messaging_inbox": 0, "messaging_outbox": 0}
+    assert partitions.default_rows() == dict.fromkeys(partitions.TABLES, 0)
 
 
 def test_bounds_are_the_first_ids_of_a_day() -> None:
@@ -104,6 +106,9 @@ def test_a_day_whose_rows_lie_in_default_is_reported_and_the_others_are_made() -
             "messaging_outbox_20300504",
             "messaging_outbox_20300505",
             "messaging_outbox_20300506",
+            "messaging_event_archive_20300504",
+            "messaging_event_archive_20300505",
+            "messaging_event_archive_20300506",
         }
         assert partitions.days_left(far) == 0
         assert partitions.days_left(far + timedelta(days=1)) == -1
