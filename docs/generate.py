@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inventory import states as inventory_states
 from orders import states as orders_states
+from orders.payments import states as payment_states
 
 HERE = Path(__file__).parent
 MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
@@ -24,6 +25,20 @@ MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
         "justifies the release, DONE after the gate has answered.",
         orders_states.RELEASE_ALLOWED,  # type: ignore[dict-item]
     ),
+    "Payment attempt": (
+        "PostgreSQL, `orders_payment_attempt.status`: CREATED is committed before anything is sent. "
+        "FAILED is left only for money that arrived after all.",
+        payment_states.ATTEMPT_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Refund": (
+        "PostgreSQL, `orders_refund.status`: one for each captured attempt that its order does not "
+        "keep. FAILED always has an open item for people, who may try again.",
+        payment_states.REFUND_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Webhook": (
+        "PostgreSQL, `orders_webhook.status`: event and effect are one transaction.",
+        payment_states.WEBHOOK_ALLOWED,  # type: ignore[dict-item]
+    ),
     "Reservation at the gate": (
         "Redis, `status` of the reservation hash. RELEASED is final.",
         inventory_states.GATE_RESERVATION_ALLOWED,  # type: ignore[dict-item]
@@ -31,6 +46,11 @@ MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
     "Activity": (
         "PostgreSQL, `inventory_activity.status`; the gate follows.",
         inventory_states.ACTIVITY_ALLOWED,  # type: ignore[dict-item]
+    ),
+    "Notification": (
+        "PostgreSQL, `orders_notification.status`: SENDING is committed before anything leaves. "
+        "UNKNOWN is never sent again by itself; a person may.",
+        orders_states.NOTIFICATION_ALLOWED,  # type: ignore[dict-item]
     ),
     "Gate operation": (
         "PostgreSQL, `inventory_gateoperation.status`: the row is the intent, the scanner drives "

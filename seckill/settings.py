@@ -122,6 +122,8 @@ try:
     SECKILL_PAYMENT_DEADLINE_MS: int = env.int("SECKILL_PAYMENT_DEADLINE_MS", 3_000)
     # The provider's own word: how long after a send its NOT_FOUND says nothing.
     SECKILL_PAYMENT_NOT_FOUND_WINDOW_S: int = env.int("SECKILL_PAYMENT_NOT_FOUND_WINDOW_S", 900)
+    # Late payers: how long their money waits for them to win a unit again; 0 refunds at once.
+    SECKILL_READMIT_S: int = env.int("SECKILL_READMIT_S", 0)
     SECKILL_WEBHOOK_TOLERANCE_S: int = env.int("SECKILL_WEBHOOK_TOLERANCE_S", 300)
     SECKILL_WEBHOOK_RETRY_S: int = env.int("SECKILL_WEBHOOK_RETRY_S", 10)
     SECKILL_WEBHOOK_TICKET_S: int = env.int("SECKILL_WEBHOOK_TICKET_S", 86_400)

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from django.conf import settings
 from django.db import transaction
 from ulid import ULID
 
@@ -33,7 +34,7 @@ from orders.payments.states import (
     RefundReason,
     sources,
 )
-from orders.states import OrderStatus
+from orders.states import CancelReason, OrderStatus
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +85,7 @@ def start_payment(*, order_id: str, user_id: str) -> None:
 
 
 def _record(*, order_id: str, user_id: str, provider: PaymentProvider) -> Attempt | None:
-    """Write the attempt, or return None when one is open already."""
+    """Write the attempt; None when one is open already, or waiting money has paid the order."""
     with transaction.atomic(durable=True):
         now = begin()
         order = Order.objects.select_for_update(no_key=True).filter(pk=order_id).first()
@@ -95,6 +96,11 @@ def _record(*, order_id: str, user_id: str, provider: PaymentProvider) -> Attemp
         attempts = list(PaymentAttempt.objects.filter(order_id=order_id).values_list("status"))
         if any(status in ATTEMPT_OPEN for (status,) in attempts):
             return None
+        if settings.SECKILL_READMIT_S:
+            waiting = refunds.take_waiting(order, attempt_no=len(attempts) + 1)
+            if waiting is not None:
+                pay(order_id=order_id, payment_id=waiting, now=now)
+                return None
         row = PaymentAttempt.objects.create(
             attempt_id=f"pay_{ULID()}",
             order_id=order_id,
@@ -178,7 +184,9 @@ def capture(
         return Settlement.KEPT
     canceled = order.status == OrderStatus.CANCELED
     reason = RefundReason.LATE_PAYMENT if canceled else RefundReason.SECOND_CAPTURE
-    refunds.owe(attempt, reason=reason, now=now)
+    timed_out = order.cancel_reason == CancelReason.PAYMENT_TIMEOUT
+    wait_s = settings.SECKILL_READMIT_S if timed_out else 0
+    refunds.owe(attempt, reason=reason, now=now, wait_s=wait_s)
     log.info("refund_due", order_id=order.order_id, attempt_id=attempt_id, reason=reason.value)
     return Settlement.REFUND_DUE
 

@@ -74,6 +74,7 @@ def owe(
     restock: bool = True,
     requested_by: str = "",
     note: str = "",
+    wait_s: int = 0,
 ) -> str:
     """Write the refund of a captured attempt inside the caller's transaction; returns its id."""
     refund_id = f"rfd_{ULID()}"
@@ -89,9 +90,48 @@ def owe(
         restock=restock,
         requested_by=requested_by,
         note=note,
-        next_try_at=now,
+        next_try_at=now + timedelta(seconds=wait_s),
     )
     return refund_id
+
+
+def take_waiting(order: Order, *, attempt_no: int) -> str | None:
+    """Let a late payment that waits for its buyer pay his new order, in the caller's transaction.
+
+    The policy of SECKILL_READMIT_S: the buyer won a unit again through the gate, like everybody,
+    and the money that was captured for his timed-out order of the same thing is still unsent.
+
+    Returns:
+        The captured attempt, which is the new order's from now on; None when there is none.
+    """
+    refund = (
+        Refund.objects.select_for_update(skip_locked=True, of=("self",))
+        .filter(
+            status=RefundStatus.DUE,
+            submit_count=0,
+            reason=RefundReason.LATE_PAYMENT,
+            amount_cents=order.amount_cents,
+            currency=order.currency,
+            order__activity_id=order.activity_id,
+            order__sku_id=order.sku_id,
+            order__user_id=order.user_id,
+        )
+        .first()
+    )
+    if refund is None:
+        return None
+    attempt_id, late_order = refund.attempt_id, refund.order_id
+    refund.delete()
+    PaymentAttempt.objects.filter(pk=attempt_id).update(
+        order_id=order.order_id, attempt_no=attempt_no
+    )
+    log.info(
+        "late_payer_readmitted",
+        order_id=order.order_id,
+        late_order_id=late_order,
+        attempt_id=attempt_id,
+    )
+    return attempt_id
 
 
 def refund_order(

@@ -9,6 +9,7 @@ import pytest
 from orders.cancel_order import cancel_by_user, cancel_unpaid
 from orders.errors import OrderStateConflict
 from orders.payments.attempts import start_payment
+from orders.scan.refunds import RefundsJob
 from tests.fixtures.payments import (
     assert_money_exact,
     attempts,
@@ -200,4 +201,53 @@ def test_consume_pay_cancel_and_webhook_on_one_order_never_deadlock(sandbox, web
 
     assert set(webhook_server.answers) <= {"APPLIED", "IGNORED"}
     assert one("SELECT count(*) FROM orders_order WHERE status NOT IN ('PAID', 'CANCELED')") == 0
+    assert_money_exact(sandbox)
+
+
+@pytest.mark.parametrize("readmit_s", [0, 60])
+def test_late_payers_are_readmitted_only_by_policy(sandbox, settings, readmit_s):
+    """Off by default. On: his money waits, and pays the unit that he wins again at the gate."""
+    settings.SECKILL_READMIT_S = readmit_s
+    sale = open_sale(units=1, price_cents=PRICE)
+    late = sale.reserve("a")
+    sale.deliver(late)
+    make_overdue(late)
+    sandbox.arm("create_payment", "slow", reference=late.order_id, delay_ms=200)
+
+    def cancel():
+        poll(lambda: attempts(late.order_id), what="the attempt is on its way")
+        cancel_unpaid([late.order_id])
+
+    at_once([lambda: start_payment(order_id=late.order_id, user_id="a"), cancel])
+    run_releases()
+    assert RefundsJob().run_once() == (0 if readmit_s else 1)
+    again = sale.reserve("a")
+    sale.deliver(again)
+    start_payment(order_id=again.order_id, user_id="a")
+    settle_all()
+
+    assert (_status(late.order_id), _status(again.order_id)) == ("CANCELED", "PAID")
+    assert refunds(late.order_id) == ([] if readmit_s else [("LATE_PAYMENT", "SUCCEEDED")])
+    assert len(sandbox.entries(again.order_id)) == (0 if readmit_s else 1)
+    assert sale.available() == 0
+    assert assert_money_exact(sandbox).kept == PRICE
+
+
+def test_waiting_money_goes_back_when_its_buyer_does_not_return(sandbox, settings):
+    settings.SECKILL_READMIT_S = 60
+    sale = open_sale(units=1, price_cents=PRICE)
+    late = sale.reserve("a")
+    sale.deliver(late)
+    make_overdue(late)
+    sandbox.arm("create_payment", "timeout_after", reference=late.order_id)
+    start_payment(order_id=late.order_id, user_id="a")
+    cancel_unpaid([late.order_id])
+    settle_all()  # lets the waiting time pass, too
+    run_releases()
+    other = sale.reserve("b")
+    sale.deliver(other)
+    start_payment(order_id=other.order_id, user_id="b")
+
+    assert refunds(late.order_id) == [("LATE_PAYMENT", "SUCCEEDED")]
+    assert (_status(other.order_id), len(sandbox.entries(other.order_id))) == ("PAID", 1)
     assert_money_exact(sandbox)
