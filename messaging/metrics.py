@@ -108,8 +108,12 @@ QUARANTINE_OLDEST: Final = Gauge(
 )  # fmt: skip
 DLQ_REPLAY: Final = Counter("mq_dlq_replay_total", "Replays of quarantined messages.", ["result"])
 PARTITION_DAYS_LEFT: Final = Gauge(
-    "messaging_partition_days_left", "Days after today that inbox and outbox are ready for.",
+    "messaging_partition_days_left", "Days after today that all tables are ready for.",
     multiprocess_mode="livemin",
+)  # fmt: skip
+RETENTION_REFUSED: Final = Gauge(
+    "messaging_retention_refused_days", "Days past their horizon that could not be dropped.",
+    multiprocess_mode="livemax",
 )  # fmt: skip
 DEFAULT_ROWS: Final = Gauge(
     "messaging_default_partition_rows", "Rows in a DEFAULT partition; 0 is the good value.",

@@ -1,4 +1,4 @@
-"""Celery: schedules only (partitions, later SLA, retention, mail); never in the order path.
+"""Celery: schedules only (partitions, retention, mail, later SLA); never in the order path.
 
 `celery -A seckill worker --beat` runs them all.
 """
@@ -19,6 +19,15 @@ app.conf.beat_schedule = {
     "ensure-partitions": {
         "task": "messaging.tasks.keep_partitions",
         "schedule": crontab(minute="17", hour="*/6"),
+    },
+    "drop-old-days": {
+        "task": "messaging.tasks.drop_old_days",
+        "schedule": crontab(minute="41", hour="3"),
+    },
+    "send-notifications": {
+        "task": "orders.tasks.send_notifications",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},  # a slow mail server piles nothing up
     },
 }
 

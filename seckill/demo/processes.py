@@ -40,6 +40,11 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
             environment={"SECKILL_ROLE": "core"},
         ),
         Program(
+            name="side",
+            argv=(*manage, "run_consumer", "--side"),
+            environment={"SECKILL_ROLE": "side", "SECKILL_POLLERS": "1"},
+        ),
+        Program(
             name="sender",
             argv=(*manage, "run_sender"),
             environment={"SECKILL_ROLE": "sender"},
@@ -123,5 +128,8 @@ def run_environment(
         "SECKILL_DEMO_LOGIN": "1",
         "SECKILL_HEARTBEAT_DIR": str(heartbeats),
         "SECKILL_STATIC_ROOT": str(static),
+        "EMAIL_BACKEND": "django.core.mail.backends.filebased.EmailBackend",
+        "EMAIL_FILE_PATH": str(folder / "mail"),
+        "SECKILL_MAIL_DOMAIN": "buyers.example",
         **more,
     }

@@ -1,8 +1,11 @@
 """One fact, many independent effects, each of them once."""
 
+import re
+import textwrap
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connections
@@ -10,6 +13,7 @@ from django.db import connections
 from messaging import topology
 from messaging.broker import broker
 from messaging.broker.base import OutgoingMessage, SendOutcome
+from messaging.checks import problems
 from messaging.consumer import run_loop
 from messaging.disposition import DONE, DUPLICATE
 from messaging.inflow import LoopOptions
@@ -214,3 +218,24 @@ def test_a_broken_group_holds_no_other_and_makes_up_for_it_later():
         (30, 30 * 19)
     ]
     assert rows("SELECT count(*) FROM messaging_quarantine") == [(0,)]
+
+
+def test_the_group_of_docs_effects_md_works_as_it_stands(monkeypatch):
+    """The page's steps: one file, one row. Its code block is run here, character by character."""
+    page = (Path(__file__).parents[3] / "docs" / "effects.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert "`_effect(CG_COUPON" in page
+    name = "CG_SECKILL_COUPON_V1"
+    row = topology._effect(name, key="(group, event, order, rule version)")
+    monkeypatch.setattr(topology, "CG_COUPON", name, raising=False)
+    found = problems(topics=topology.TOPICS, groups=[*topology.GROUPS, row], prefix="DEV_SECKILL_")
+    assert list(found) == []
+    namespace: dict[str, object] = {}
+    exec(compile(textwrap.dedent(block), "orders/effects/coupon.py", "exec"), namespace)  # noqa: S102
+    handler = EffectHandler(namespace["EFFECT"])
+
+    life = life_of()
+    assert list(handler.handle(life[1:])) == [DONE, DONE]
+    assert list(handler.handle(life[1:])) == [DUPLICATE, DUPLICATE]
+
+    assert rows(EFFECTS) == [(name, 19, "EUR"), (name, -19, "EUR")]
