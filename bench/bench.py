@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -82,11 +81,11 @@ class Bench:
         self.rig.prepare()
 
     def start(self, *wanted: str) -> None:
-        """Start the named programs; the others can be started later by `start_later`."""
-        self.rig.start(port=18_000, only=wanted)
-        if "web" in wanted:
+        """Start the named programs (all without a name); the others wait for `start_later`."""
+        self.rig.start(port=18_000, only=wanted or None)
+        if not wanted or "web" in wanted:
             self.rig.wait_web()
-        self.rig.wait_workers(workers_of(wanted))
+        self.rig.wait_workers()
 
     def start_later(self, *names: str) -> None:
         """Start programs that have waited."""
@@ -105,11 +104,6 @@ class Bench:
     def say(self, text: str) -> None:
         """Tell what happens now."""
         self.console.print(f"{time.strftime('%H:%M:%S')}  {text}", soft_wrap=True)
-
-
-def workers_of(names: Sequence[str]) -> int:
-    """Return how many heartbeats the named programs make (the web server makes none)."""
-    return sum({"orders": 2, "core": 1, "sender": 1, "scanner": 1}.get(name, 0) for name in names)
 
 
 def _record_commit_times(stack: Stack) -> None:

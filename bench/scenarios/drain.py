@@ -13,12 +13,12 @@ _BACKLOG_PER_S = 4_000
 
 def drain(bench: Bench) -> Outcome:
     """The order group alone: two processes, no sender, no other group."""
-    return _drain(bench, "orders")
+    return _drain(bench, everything=False)
 
 
 def drain_full(bench: Bench) -> Outcome:
     """All groups, sender and scanner."""
-    return _drain(bench, "orders", "core", "sender", "scanner")
+    return _drain(bench, everything=True)
 
 
 def _wait_until_sent(bench: Bench, sale: Sale) -> None:
@@ -30,7 +30,7 @@ def _wait_until_sent(bench: Bench, sale: Sale) -> None:
         bench.say(f"{pending} reservations are still not known to be in the broker")
 
 
-def _drain(bench: Bench, *programs: str) -> Outcome:
+def _drain(bench: Bench, *, everything: bool) -> Outcome:
     connections = bench.connections or 200
     backlog = int((bench.wish.seconds or 10.0) * _BACKLOG_PER_S)
     bench.start("web", "scanner")
@@ -52,13 +52,15 @@ def _drain(bench: Bench, *programs: str) -> Outcome:
         accepted = load.accepted_ids()
     _wait_until_sent(bench, sale)
     bench.rig.supervisor.stop_program("scanner")
+    others = [name for name in bench.rig.names if name not in ("web", "orders", "celery")]
+    programs = ["orders", *(others if everything else [])]
     bench.say(f"{len(accepted)} accepted; starting {', '.join(programs)}")
     began = time.time()
     bench.start_later(*programs)
     wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=False)
     commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
     rest_s = 0.0
-    if "sender" in programs:
+    if everything:
         wait_for_orders(bench, sale, len(accepted), timeout_s=240, rest=True)
         rest_s = round(time.time() - began, 1)
     found, breaches = audit(bench, sale, accepted)

@@ -1,15 +1,13 @@
 """`sale` and `burst`: the whole path under a crowd, all groups running."""
 
 import time
-from typing import Any, Final
+from typing import Any
 
 from bench.audit import audit, wait_for_orders
 from bench.bench import Bench, Outcome
 from bench.commits import Commits, read_commits
 from bench.loadgen.plan import Plan
 from seckill.demo.sale import Sale, make_sale, open_sale
-
-_ALL: Final = ("orders", "core", "sender", "scanner", "celery", "web")
 
 
 def sale(bench: Bench) -> Outcome:
@@ -58,7 +56,7 @@ def burst(bench: Bench) -> Outcome:
 def _sell(
     bench: Bench, *, units: int, buyers: int, connections: int
 ) -> tuple[dict[str, Any], list[str], Sale]:
-    bench.start(*_ALL)
+    bench.start()
     _warm_up(bench)
     place = make_sale(name=f"bench {bench.wish.scenario}", stock=units)
     open_sale(place)

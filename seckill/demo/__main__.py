@@ -68,7 +68,7 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
     console.print("3/4  the processes: web, consumers, sender, scanner, schedules")
     rig.start()
     rig.wait_web()
-    rig.wait_workers(5)
+    rig.wait_workers()
     count, megabytes = rig.supervisor.python_memory_mb()
     console.print(
         f"     {count} Python processes, {megabytes} MB; ready after"

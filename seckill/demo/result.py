@@ -126,6 +126,12 @@ def show(console: Console, result: dict[str, Any]) -> None:
         f" p99 {result['p99_ms']:.1f} ms from click to answer; {result['seconds']} s in all",
         soft_wrap=True,
     )
+    unclear = result["orders"] - result["accepted"]
+    if unclear > 0:
+        console.print(
+            f"{unclear} orders belong to buyers who got no clear answer and did not ask again",
+            soft_wrap=True,
+        )
     for breach in result["breaches"]:
         console.print(f"breach: {breach_text(breach)}", style="red", soft_wrap=True)
     if not result["breaches"]:

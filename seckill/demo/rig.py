@@ -39,6 +39,8 @@ class Rig:
         self.environment: dict[str, str] = {}
         self.port = 0
         self.admin_password = ""
+        self.names: tuple[str, ...] = ()
+        self._workers = 0
         self._more = environment
         self._before: set[str] | None = None
         self._supervisor: Supervisor | None = None
@@ -98,29 +100,30 @@ class Rig:
         self._supervisor = Supervisor(folder=self.folder, environment=self.environment)
         self._supervisor.end_leftovers()
         self.port = free_port(port)
-        self._supervisor.start(
-            [
-                replace(program, autostart=only is None or program.name in only)
-                for program in product_programs(port=self.port)
-            ]
-        )
+        programs = [
+            replace(program, autostart=only is None or program.name in only)
+            for program in product_programs(port=self.port)
+        ]
+        self.names = tuple(program.name for program in programs)
+        self._workers = sum(p.count for p in programs if p.autostart and "manage.py" in p.argv)
+        self._supervisor.start(programs)
 
-    def wait_web(self, *, timeout_s: float = 40) -> None:
+    def wait_web(self, *, timeout_s: float = 60) -> None:
         """Wait until the web server answers."""
         wait_http(f"{self.base_url}/healthz", timeout_s=timeout_s, check=self.supervisor.check)
 
-    def wait_workers(self, roles: int, *, timeout_s: float = 40) -> None:
-        """Wait until so many worker processes beat.
+    def wait_workers(self, *, timeout_s: float = 60) -> None:
+        """Wait until every worker process that was started beats.
 
         Raises:
-            StartFailed: fewer after `timeout_s`.
+            StartFailed: not all of them after `timeout_s`.
         """
         folder = Path(self.environment["SECKILL_HEARTBEAT_DIR"])
         deadline = time.monotonic() + timeout_s
-        while len(list(folder.iterdir())) < roles:
+        while len(list(folder.iterdir())) < self._workers:
             self.supervisor.check()
             if time.monotonic() > deadline:
-                raise StartFailed(f"fewer than {roles} workers: see {self.supervisor.logs}")
+                raise StartFailed(f"not all workers beat: see {self.supervisor.logs}")
             time.sleep(0.1)
 
     def stop_processes(self) -> None:

@@ -64,7 +64,9 @@ def test_a_small_sale_ends_audited_and_leaves_nothing_running(tmp_path):
         "breaches": [],
     }
     assert result["accepted"] >= STOCK
-    assert result["orders"] == result["accepted"]
+    # Every promise became an order; more only for buyers whose answer was lost.
+    unclear = result["codes"].get("503 RESULT_UNKNOWN", 0) + sum(result["errors"].values())
+    assert 0 <= result["orders"] - result["accepted"] <= unclear
     assert result["paid"] + result["canceled"] == result["orders"]
     assert 0 < result["paid"] <= STOCK
     assert result["canceled"] > 0
