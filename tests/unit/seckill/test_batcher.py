@@ -109,3 +109,25 @@ async def test_a_batch_that_raises_frees_its_slot() -> None:
     made.submit(1, 1)
     await made.drain()
     assert ran == [0, 1]
+
+
+async def test_a_small_batch_waits_for_the_end_of_another_but_not_for_long() -> None:
+    runs = Runs()
+    made = batcher(runs, gather_s=0.05)
+    for n in range(4):
+        made.submit(1, n)
+    await asyncio.sleep(0)
+    made.submit(1, 4)
+    await asyncio.sleep(0.1)
+    assert len(runs.batches) == 1  # gathered, but another is under way
+
+    made.submit(1, 5)
+    await asyncio.sleep(0.3)
+    assert runs.batches[1:] == [(1, [4, 5])]  # its patience is over
+
+    made.submit(1, 6)
+    await asyncio.sleep(0.1)
+    runs.open.set()  # both end: what waited begins at once
+    await asyncio.sleep(0.01)
+    assert runs.batches[2:] == [(1, [6])]
+    await made.drain()
