@@ -7,16 +7,28 @@ from django.core.exceptions import PermissionDenied
 
 from messaging.topology import ORDER_EVENT
 from orders.errors import OrderStateConflict
-from orders.payments.attempts import start_payment
-from orders.payments.refunds import refund_order, retry_failed
+from orders.models import PaymentAttempt
+from orders.payments import providers
+from orders.payments.attempts import _attempt, record_answer, start_payment
+from orders.payments.money import compare_book
+from orders.payments.refunds import claim_due, drive, refund_order, retry_failed
 from tests.fixtures.payments import (
     assert_money_exact,
     open_items,
+    pass_window,
     refunds,
     run_jobs,
     settle_all,
 )
-from tests.fixtures.sales import at_once, one, open_sale, outbox_messages, rows, run_releases
+from tests.fixtures.sales import (
+    at_once,
+    execute,
+    one,
+    open_sale,
+    outbox_messages,
+    rows,
+    run_releases,
+)
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999
@@ -162,3 +174,35 @@ def test_the_buyer_of_a_refunded_order_may_buy_again(sandbox, sale, paid, operat
     assert (_status(again.order_id), sale.available()) == ("PAID", 0)
     money = assert_money_exact(sandbox)
     assert (money.money_in, money.kept, money.refunded) == (2 * PRICE, PRICE, PRICE)
+
+
+def test_only_the_refund_of_the_kept_payment_ends_the_order(sandbox, sale, operator):
+    """A second capture goes back while the order itself is being refunded: two refunds, one end."""
+    reservation = sale.reserve("ann")
+    sale.deliver(reservation)
+    order_id = reservation.order_id
+    sandbox.arm("create_payment", "timeout_after", reference=order_id)
+    sandbox.arm("query_payment", "not_found", reference=order_id)
+    start_payment(order_id=order_id, user_id="ann")
+    pass_window(order_id)
+    run_jobs()  # FAILED, though it was charged
+    start_payment(order_id=order_id, user_id="ann")
+    (difference,) = compare_book(providers.current()).differences
+    found = providers.current().query_payment(key=difference.key)
+    first = PaymentAttempt.objects.get(pk=difference.key)
+    record_answer(_attempt(first), found)
+    execute("UPDATE orders_refund SET next_try_at = now() - interval '1 s'")
+    refund_order(order_id=order_id, user=operator, reason="all of it", restock=True)
+    sandbox.arm("refund", "decline", times=1)  # the newer one: the order's own
+
+    (second, own) = claim_due(10)
+    drive(own, providers.current())
+    drive(second, providers.current())
+
+    assert refunds(order_id) == [("SECOND_CAPTURE", "SUCCEEDED"), ("OPERATOR", "FAILED")]
+    assert (_status(order_id), sale.available()) == ("REFUNDING", 0)
+    retry_failed(refund_id=own.refund_id, user=operator)
+    settle_all()
+    assert (_status(order_id), sale.available()) == ("REFUNDED", 1)
+    assert sandbox.net_cents(order_id) == 0
+    assert assert_money_exact(sandbox).refunded == 2 * PRICE
