@@ -1,21 +1,22 @@
-"""Fails closed after a configuration failure: nothing is reserved that cannot be sent."""
+"""Fails closed after a configuration failure: nothing is reserved that cannot be sent.
+
+The pause is short and never grows: for seconds after a broker's return the proxy still answers as if
+the topic did not exist, and a probe costs one batch.
+"""
 
 import time
 from collections.abc import Callable
 
 
 class Breaker:
-    """Opens on a configuration failure; one batch may try after a pause, up to a minute."""
+    """Opens on a configuration failure; one batch may try after each pause."""
 
     def __init__(
         self,
         *,
-        pause_s: float = 2.0,
-        longest_s: float = 60.0,
+        pause_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._first_s = pause_s
-        self._longest_s = longest_s
         self._clock = clock
         self._pause_s = pause_s
         self._open_until: float | None = None
@@ -37,11 +38,8 @@ class Breaker:
 
     def trip(self) -> None:
         """Note a configuration failure."""
-        if self._open_until is not None:
-            self._pause_s = min(self._longest_s, self._pause_s * 2)
         self._open_until = self._clock() + self._pause_s
 
     def reset(self) -> None:
         """Note that the broker stored something."""
         self._open_until = None
-        self._pause_s = self._first_s

@@ -191,11 +191,13 @@ def test_a_paused_database_shrinks_nobody(running: System, make_sale: MakeSale) 
     """PostgreSQL stands still for 10 s (SIGSTOP): nothing is acked that is not committed."""
     sale = make_sale(stock=200)
     running.stack.kill("postgres", signal.SIGSTOP)
-    answers = running.crowd(sale, [f"u{n}" for n in range(30)])
+    try:
+        answers = running.crowd(sale, [f"u{n}" for n in range(30)])
+        resume_at = time.monotonic() + 10
+        wait_until(lambda: time.monotonic() > resume_at, timeout_s=15, what="pause", every_s=0.5)
+    finally:
+        running.stack.kill("postgres", signal.SIGCONT)
     assert answered(answers) == {202: 30}
-    resume_at = time.monotonic() + 10
-    wait_until(lambda: time.monotonic() > resume_at, timeout_s=15, what="the pause", every_s=0.5)
-    running.stack.kill("postgres", signal.SIGCONT)
 
     running.wait_orders(sale, 30, timeout_s=60)
     assert running.audit(sale)["orders"] == 30
