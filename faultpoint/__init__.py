@@ -39,6 +39,9 @@ POINTS: Final = frozenset(
         "refund.after_call",
         "refund.before_commit",
         "webhook.before_commit",
+        "effect.before_commit",  # inbox and effect are written, COMMIT did not run
+        "notify.sending",  # SENDING is committed, nothing is sent
+        "notify.sent",  # the mail server has it, the row does not know
         "operation.after_gate",  # a gate operation reached Redis, not DONE
         "operation.after_row",  # its row is committed, Redis does not know
         "rebuild.after_note",  # the run (and the loss) is noted, the gate does not know

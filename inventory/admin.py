@@ -15,7 +15,16 @@ from django.views.decorators.http import require_http_methods
 from inventory import operations, selectors
 from inventory.errors import OperationRefused
 from inventory.gate_status import report_gate
-from inventory.models import Activity, GateOperation, Sku, Stock, StockLedger
+from inventory.models import (
+    Activity,
+    AdmissionOptions,
+    DenyEntry,
+    GateOperation,
+    RebuildRun,
+    Sku,
+    Stock,
+    StockLedger,
+)
 from inventory.operation_forms import FORMS, IN_FLIGHT, OperationForm
 from inventory.states import ActivityStatus, OperationKind
 
@@ -63,12 +72,35 @@ class SkuInline(admin.TabularInline):  # type: ignore[type-arg]
         return _is_draft(obj) and super().has_delete_permission(request, obj)
 
 
+class AdmissionInline(admin.StackedInline):  # type: ignore[type-arg]
+    """Who may try: may change at any time, also while the sale runs (within a second)."""
+
+    model = AdmissionOptions
+    can_delete = False
+
+
+@admin.register(DenyEntry)
+class DenyEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ("user_id", "activity", "reason", "expires_at", "created_by", "created_at")
+    list_select_related = ("activity",)
+    search_fields = ("=user_id",)
+    search_help_text = "a whole user id"
+    show_full_result_count = False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # an entry is made or removed, so that processes notice by its number
+
+    def save_model(self, request: HttpRequest, obj: DenyEntry, form: Any, change: bool) -> None:
+        obj.created_by = request.user.get_username()
+        super().save_model(request, obj, form, change)
+
+
 @admin.register(Activity)
 class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ("name", "id", "status", "starts_at", "ends_at", "is_test", "opened_at")
     list_filter = ("status", "is_test")
     search_fields = ("name",)
-    inlines = (SkuInline,)
+    inlines = (SkuInline, AdmissionInline)
     readonly_fields = ("status", "opened_at", "version")
     change_form_template = "admin/inventory/activity/change_form.html"
 
@@ -185,3 +217,21 @@ class StockLedgerAdmin(ReadOnlyAdmin):
     list_filter = ("kind",)
     search_fields = ("=source_id",)
     show_full_result_count = False
+
+
+@admin.register(RebuildRun)
+class RebuildRunAdmin(ReadOnlyAdmin):
+    list_display = (
+        "activity",
+        "number",
+        "status",
+        "loss_noted",
+        "forced",
+        "reason",
+        "requested_by",
+        "began_at",
+        "ended_at",
+    )
+    list_filter = ("status", "loss_noted", "forced")
+    ordering = ("-began_at",)
+    list_select_related = ("activity", "requested_by")

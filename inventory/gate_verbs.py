@@ -272,3 +272,20 @@ def move_mark(*, activity_id: int, number: int) -> Call[int | None]:
         args=(number,),
         parse=lambda raw: None if raw < 0 else int(raw),
     )
+
+
+def delete_gate(*, activity_id: int, sku_ids: Sequence[int]) -> Call[int]:
+    """Delete the gate of a settled sale; reservations and request keys expire by themselves.
+
+    Returns the number of keys deleted. A verb that comes later finds nothing and makes nothing.
+    """
+    names = [keys.mark(activity_id), keys.mq_pending(activity_id)]
+    names.append(keys.open_reservations(activity_id))
+    for sku_id in sku_ids:
+        names += [
+            keys.gate(activity_id, sku_id),
+            keys.stock(activity_id, sku_id),
+            keys.buyers(activity_id, sku_id),
+            keys.ops(activity_id, sku_id),
+        ]
+    return Call(commands=(("DEL", *names),), parse=lambda raw: int(raw[0]))

@@ -29,6 +29,11 @@ def ops(activity_id: int, sku_id: int) -> str:
     return f"{tag(activity_id)}:sku:{sku_id}:ops"
 
 
+def tokens(activity_id: int, sku_id: int) -> str:
+    """ZSET user → end in epoch ms: buyers with a valid purchase token."""
+    return f"{tag(activity_id)}:sku:{sku_id}:tokens"
+
+
 def request(activity_id: int, user_id: str, key: str) -> str:
     """Text of one idempotency key of one user: `request_id reservation fingerprint`."""
     return f"{tag(activity_id)}:request:{user_id}:{key}"

@@ -194,10 +194,13 @@ class GateOperation(models.Model):
 
 
 # Their tables, too: Django looks for an app's models in this module.
+from inventory.admission_models import AdmissionOptions, DenyEntry  # noqa: E402
 from inventory.rebuild_models import GateMark, RebuildRun  # noqa: E402
 
 __all__ = [
     "Activity",
+    "AdmissionOptions",
+    "DenyEntry",
     "GateMark",
     "GateOperation",
     "RebuildRun",

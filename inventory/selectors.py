@@ -8,7 +8,7 @@ from typing import Final
 from django.db.models import Q, Sum
 
 from inventory.contracts import GateConfig, SkuTerms
-from inventory.models import Activity, GateOperation, Sku, Stock, StockLedger
+from inventory.models import Activity, AdmissionOptions, GateOperation, Sku, Stock, StockLedger
 from inventory.states import ActivityStatus
 
 _VISIBLE: Final = ~Q(status=ActivityStatus.DRAFT)
@@ -48,6 +48,7 @@ class ActivityRecord:
     rebuild_run: int
     rebuild_unfinished: bool
     loss_noted_at: datetime | None
+    token_required: bool
     skus: tuple[SkuRecord, ...]
 
     def gate_config(self, sku: SkuRecord) -> GateConfig:
@@ -109,7 +110,7 @@ def serving_activities() -> list[int]:
 
 
 def list_activities(*, include_tests: bool = True) -> list[ActivityRecord]:
-    """Return all sales that left DRAFT, the newest first. Cost: three statements."""
+    """Return all sales that left DRAFT, the newest first. Cost: four statements."""
     found = Activity.objects.filter(_VISIBLE).order_by("-starts_at", "-pk")
     if not include_tests:
         found = found.filter(is_test=False)
@@ -117,7 +118,7 @@ def list_activities(*, include_tests: bool = True) -> list[ActivityRecord]:
 
 
 def activity_detail(activity_id: int) -> ActivityRecord | None:
-    """Return a sale that left DRAFT, or None. Cost: three statements."""
+    """Return a sale that left DRAFT, or None. Cost: four statements."""
     records = _records(list(Activity.objects.filter(_VISIBLE, pk=activity_id)))
     return records[0] if records else None
 
@@ -137,6 +138,11 @@ def operation_status(operation_id: str) -> tuple[str, str]:
 def _records(activities: Sequence[Activity]) -> list[ActivityRecord]:
     ids = [activity.pk for activity in activities]
     available = dict(Stock.objects.filter(activity_id__in=ids).values_list("sku_id", "available"))
+    with_token = set(
+        AdmissionOptions.objects.filter(pk__in=ids, token_required=True).values_list(
+            "pk", flat=True
+        )
+    )
     skus: dict[int, list[SkuRecord]] = {pk: [] for pk in ids}
     for sku in Sku.objects.filter(activity_id__in=ids).order_by("pk"):
         skus[sku.activity_id].append(
@@ -169,6 +175,7 @@ def _records(activities: Sequence[Activity]) -> list[ActivityRecord]:
             rebuild_run=activity.rebuild_run,
             rebuild_unfinished=activity.rebuild_unfinished,
             loss_noted_at=activity.loss_noted_at,
+            token_required=activity.pk in with_token,
             skus=tuple(skus[activity.pk]),
         )
         for activity in activities

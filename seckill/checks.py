@@ -4,8 +4,10 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
+from django.utils.module_loading import import_string
 
 import faultpoint
+from orders.notifications import SENDING_S
 from orders.payments.states import LEASE_S
 
 
@@ -82,5 +84,22 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
             "PAYMENT_PROVIDER_URL needs PAYMENT_PROVIDER_KEY and SECKILL_WEBHOOK_SECRET",
             "E013",
         ),
+        (
+            not s.SECKILL_CAPTCHA or _is_callable(s.SECKILL_CAPTCHA),
+            "SECKILL_CAPTCHA must be the dotted path of a callable",
+            "E014",
+        ),
+        (
+            s.EMAIL_TIMEOUT < SENDING_S,
+            f"EMAIL_TIMEOUT must be below {SENDING_S} s: an older SENDING has nobody behind it",
+            "E015",
+        ),
     ]
     return [Error(text, id=f"seckill.{code}") for holds, text, code in rules if not holds]
+
+
+def _is_callable(path: str) -> bool:
+    try:
+        return callable(import_string(path))
+    except ImportError:
+        return False

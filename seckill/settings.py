@@ -128,6 +128,10 @@ try:
     SECKILL_WEBHOOK_RETRY_S: int = env.int("SECKILL_WEBHOOK_RETRY_S", 10)
     SECKILL_WEBHOOK_TICKET_S: int = env.int("SECKILL_WEBHOOK_TICKET_S", 86_400)
 
+    # Dotted path of a callable (user_id=, activity_id=, answer=) → bool, asked when a purchase
+    # token is issued in a sale that requires a captcha.
+    SECKILL_CAPTCHA: str = env.str("SECKILL_CAPTCHA", "")
+
     # --- Mail to buyers -----------------------------------------------------------------------
     # Empty: mails are queued and not sent. Else a dotted path of a Django mail backend.
     _mail_backend: str = env.str("EMAIL_BACKEND", "")

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 
 from inventory import selectors, verbs
+from inventory.admission_rules import RulesSnapshot, rules_mark, rules_snapshot
 from inventory.contracts import GateState, Reservation
 from inventory.gate import AsyncGate
 from inventory.states import ActivityStatus
@@ -29,6 +30,7 @@ from seckill.admission.database import DatabaseThreads
 from seckill.admission.limits import KnownKeys, static_limits
 from seckill.admission.problems import ready
 from seckill.admission.purchase import Purchases
+from seckill.admission.rules import REFRESH_S, Rules
 from seckill.admission.soldout import SoldOut
 from seckill.admission.tokens import verifier
 from seckill.api.events import StatusStreams, stream_target
@@ -141,6 +143,7 @@ class Parts:
         self.database = DatabaseThreads()
         self.catalogue = Catalogue(self._load_catalogue)
         self.sold_out = SoldOut(read_state=self._gate_state, read_holders=self._holders)
+        self.rules = Rules(read_mark=self._rules_mark, read=self._rules_snapshot)
         known_keys = KnownKeys()
         purchases = Purchases(
             gate=self.gate,
@@ -161,11 +164,14 @@ class Parts:
             sold_out=self.sold_out,
             purchases=purchases,
             known_keys=known_keys,
+            rules=self.rules,
             limits=lambda: limits,
         )
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
         self.site = Site(_django(), lanes=_SITE_LANES)
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.create_task(self._tick())
+        self._rules_follower = loop.create_task(self._follow_rules())
 
     async def warm_up(self) -> None:
         """Open connections before the first buyer needs them."""
@@ -173,6 +179,7 @@ class Parts:
             ("broker", self.producer.warm_up()),
             ("gate", self._gate_state(0, 0)),
             ("database", self.catalogue.refresh()),
+            ("rules", self.rules.refresh()),
         ):
             try:
                 await asyncio.wait_for(step, timeout=5)
@@ -186,6 +193,15 @@ class Parts:
             metrics.flush()
             metrics.QUEUED.set(self.admission.queued)
 
+    async def _follow_rules(self) -> None:
+        """Keep the rules of admission young; without the database the last ones stand."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self.rules.refresh()
+            except Exception as error:
+                log.warning("rules_not_read", error=repr(error))
+
     async def close(self) -> None:
         """Finish in-flight batches, end streams, close connections."""
         await self.streams.close()
@@ -194,6 +210,7 @@ class Parts:
         except TimeoutError:
             log.error("admission_not_drained", queued=self.admission.queued)
         self._ticker.cancel()
+        self._rules_follower.cancel()
         metrics.flush()
         await self.sold_out.close()
         await self.producer.close()
@@ -206,6 +223,12 @@ class Parts:
 
     async def _holders(self, activity_id: int, sku_id: int) -> dict[str, str]:
         return await self.gate.run(verbs.holders(activity_id=activity_id, sku_id=sku_id))
+
+    async def _rules_mark(self) -> str:
+        return await self.database.run(rules_mark)
+
+    async def _rules_snapshot(self) -> RulesSnapshot:
+        return await self.database.run(rules_snapshot)
 
     async def _load_catalogue(self) -> Mapping[Key, CatalogueEntry]:
         return await self.database.run(_load_catalogue)

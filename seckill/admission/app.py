@@ -18,6 +18,8 @@ from seckill.admission.catalogue import Catalogue
 from seckill.admission.limits import EntryBucket, KnownKeys, Limits, UserBuckets
 from seckill.admission.problems import Answer, method_not_allowed, ready
 from seckill.admission.purchase import Purchases, Ticket
+from seckill.admission.purchase_tokens import HEADER
+from seckill.admission.rules import Rules
 from seckill.admission.soldout import SoldOut
 from seckill.admission.tokens import InvalidToken, TokenVerifier
 
@@ -78,12 +80,14 @@ class Admission:
         sold_out: SoldOut,
         purchases: Purchases,
         known_keys: KnownKeys,
+        rules: Rules,
         limits: Callable[[], Limits],
     ) -> None:
         self._verifier = verifier
         self._catalogue = catalogue
         self._sold_out = sold_out
         self._known_keys = known_keys
+        self._rules = rules
         self._limits = limits
         self._users = UserBuckets(limits().user_rate)
         self._entry = EntryBucket()
@@ -117,6 +121,9 @@ class Admission:
         key = _idempotency_key(headers.get(b"idempotency-key"))
         quantity = _quantity(headers, await _read_body(headers, receive))
         activity_id, sku_id = target
+        # Refused buyers are still asked about at the gate: who holds a reservation gets it.
+        rule = self._rules.check(target, user_id, headers.get(HEADER))
+        key = rule.key or key
 
         known = key != "" and (activity_id, user_id, key) in self._known_keys
         if not known and not (
@@ -126,7 +133,7 @@ class Admission:
         if not self._catalogue.known(target) and not await self._find(target):
             raise Refused("NOT_FOUND")
         if not known and self._sold_out.refuses(target, user_id, quantity):
-            raise Refused("SOLD_OUT")
+            raise Refused(rule.refusal or "SOLD_OUT")
 
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         ticket = Ticket(
@@ -135,6 +142,7 @@ class Admission:
             quantity=quantity,
             key=key,
             traceparent=_traceparent(headers.get(b"traceparent")),
+            refusal=rule.refusal,
             answer=answer,
         )
         try:

@@ -51,6 +51,17 @@ PROBLEMS: Final[dict[str, ProblemType]] = {
     "NOT_STARTED": ProblemType(403, "Not started", "The sale has not started yet."),
     "ENDED": ProblemType(403, "Ended", "The sale is over."),
     "CLOSED": ProblemType(403, "Closed", "The sale is closed or paused."),
+    "DENIED": ProblemType(403, "Denied", "You may not buy in this sale."),
+    "TOKEN_REQUIRED": ProblemType(
+        403, "Token required", "Get a purchase token first: POST …/skus/{sku_id}/purchase-token."
+    ),
+    "TOKEN_INVALID": ProblemType(
+        403, "Token invalid", "The purchase token was not made for you and this SKU."
+    ),
+    "TOKEN_EXPIRED": ProblemType(403, "Token expired", "Get a new purchase token."),
+    "CAPTCHA_FAILED": ProblemType(
+        403, "Captcha failed", "Solve the captcha and send its answer as `captcha`."
+    ),
     "NOT_FOUND": ProblemType(404, "Not found", "There is no such thing, or it is not yours."),
     "METHOD_NOT_ALLOWED": ProblemType(
         405, "Method not allowed", "This address takes another method."
@@ -58,6 +69,12 @@ PROBLEMS: Final[dict[str, ProblemType]] = {
     "NOT_ACCEPTABLE": ProblemType(406, "Not acceptable", "This address answers in JSON."),
     "SOLD_OUT": ProblemType(
         409, "Sold out", "No unit is free now. Some may come back until the sale ends."
+    ),
+    "NO_TOKENS_LEFT": ProblemType(
+        409, "No tokens left", "All purchase tokens are out; unused ones come back in a while."
+    ),
+    "TOKEN_NOT_NEEDED": ProblemType(
+        409, "Token not needed", "This sale needs no purchase token: just reserve."
     ),
     "ALREADY_RESERVED": ProblemType(
         409, "Already reserved", "You hold a reservation of this already: follow status_url."

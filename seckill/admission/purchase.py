@@ -52,9 +52,15 @@ _ALIVE = {ReserveCode.RESERVED, ReserveCode.ALREADY_RESERVED, ReserveCode.REQUES
 
 
 class Ticket:
-    """A request that waits for its answer. `key` is the client's, or empty."""
+    """A request that waits for its answer.
 
-    __slots__ = ("answer", "key", "passed_on", "quantity", "sku_id", "traceparent", "user_id")
+    `key` is the client's (or its token's), or empty. With a `refusal` (a problem's code) nothing
+    new may be reserved: only who holds a reservation already is answered with it.
+    """
+
+    __slots__ = (
+        "answer", "key", "passed_on", "quantity", "refusal", "sku_id", "traceparent", "user_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,12 +71,14 @@ class Ticket:
         key: str,
         traceparent: str,
         answer: "asyncio.Future[Answer]",
+        refusal: str = "",
     ) -> None:
         self.sku_id = sku_id
         self.user_id = user_id
         self.quantity = quantity
         self.key = key
         self.traceparent = traceparent
+        self.refusal = refusal
         self.answer = answer
         self.passed_on = False  # waits for another request's send
 
@@ -269,7 +277,8 @@ class Purchases:
         refusal = _REFUSALS.get(reply.code)
         reservation = reply.reservation
         if refusal is not None:
-            ticket.resolve(ready(refusal))
+            asked_only = ticket.refusal and reply.code is ReserveCode.LIMIT_EXCEEDED
+            ticket.resolve(ready(ticket.refusal if asked_only else refusal))
         elif reply.code is ReserveCode.GATE_LOST:
             ticket.resolve(ready(await self._gate_missing((activity_id, ticket.sku_id))))
         elif reservation is None:
@@ -324,7 +333,8 @@ def _draw_ids(ticket: Ticket) -> ReserveRequest:
     return ReserveRequest(
         sku_id=ticket.sku_id,
         user_id=ticket.user_id,
-        quantity=ticket.quantity,
+        # Quantity 0 reserves nothing, whatever the gate's state: it only asks who holds what.
+        quantity=0 if ticket.refusal else ticket.quantity,
         idempotency_key=ticket.key or ulid,
         fingerprint=f"{ticket.sku_id}:{ticket.quantity}",
         request_id=f"req_{ulid}",

@@ -46,6 +46,9 @@ class ActivitySerializer(serializers.Serializer[object]):
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     server_time = serializers.DateTimeField(help_text="For countdowns: clients' clocks are wrong.")
+    token_required = serializers.BooleanField(
+        help_text="Reserving needs a purchase token: POST …/skus/{sku_id}/purchase-token."
+    )
     skus = SkuSerializer(many=True)
 
 
@@ -92,6 +95,7 @@ def activity_document(activity: ActivityRecord) -> dict[str, object]:
         "starts_at": activity.starts_at,
         "ends_at": activity.ends_at,
         "server_time": datetime.now(UTC),
+        "token_required": activity.token_required,
         "skus": [
             {
                 "sku_id": sku.sku_id,

@@ -106,6 +106,16 @@ def _hot_operation() -> dict[str, Any]:
                 "description": "Names the request; the same key answers the same reservation.",
             },
             {
+                "name": "Purchase-Token",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string"},
+                "description": (
+                    "Where the sale has `token_required`. It takes the place of the "
+                    "Idempotency-Key: one token names one request."
+                ),
+            },
+            {
                 "name": "traceparent",
                 "in": "header",
                 "required": False,

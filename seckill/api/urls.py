@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from seckill.api import activities, auth, orders, payments
+from seckill.api import activities, auth, orders, payments, purchase_tokens
 
 
 class PositiveIdConverter:
@@ -48,6 +48,10 @@ urlpatterns = [
     path(
         "activities/<id:activity_id>/skus/<id:sku_id>/reservation",
         activities.MyReservationView.as_view(),
+    ),
+    path(
+        "activities/<id:activity_id>/skus/<id:sku_id>/purchase-token",
+        purchase_tokens.PurchaseTokenView.as_view(),
     ),
     path("orders", orders.OrderListView.as_view()),
     path("orders/<ord:order_id>", orders.OrderView.as_view()),

@@ -82,8 +82,9 @@ class Sku {
     tick();
     let answer, body;
     try {
+      const token = await this.purchaseToken();
       answer = await fetch(api + "/skus/" + this.id + "/reservations", {
-        method: "POST", headers: { ...headers, "Idempotency-Key": this.key }, body: JSON.stringify({ quantity: 1 }),
+        method: "POST", headers: { ...headers, ...token, "Idempotency-Key": this.key }, body: JSON.stringify({ quantity: 1 }),
       });
       body = await answer.json();
     } catch (error) {
@@ -105,6 +106,13 @@ class Sku {
       this.say(body.detail || "That did not work.");
     }
     tick();
+  }
+
+  // Without a token (none left, none needed, a reservation is held already) the gate's answer tells.
+  async purchaseToken() {
+    if (!sale.dataset.needsToken) return {};
+    const answer = await fetch(api + "/skus/" + this.id + "/purchase-token", { method: "POST", headers, body: "{}" });
+    return answer.ok ? { "Purchase-Token": (await answer.json()).token } : {};
   }
 
   show(state) {
