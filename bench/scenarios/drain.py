@@ -48,8 +48,10 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         load.wait_ready(timeout_s=120)
         bench.say(f"{backlog} reservations, consumers off")
         load.go()
-        load.result(timeout_s=180)
+        filled = load.result(timeout_s=180)
         accepted = load.accepted_ids()
+    if len(accepted) < backlog:
+        bench.say(f"only {len(accepted)} accepted: {filled['codes']} {filled['errors']}")
     _wait_until_sent(bench, sale)
     bench.rig.supervisor.stop_program("scanner")
     others = [name for name in bench.rig.names if name not in ("web", "orders", "celery")]
@@ -79,6 +81,7 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         more={
             "orders": commits.count,
             "accepted": len(accepted),
+            "codes": filled["codes"],
             "exact_commit_times": commits.exact,
             "rest_s": rest_s,
             "breaches": breaches,

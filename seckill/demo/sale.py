@@ -1,7 +1,9 @@
 """A sale for a run: made, warmed up and opened through the operators' services."""
 
+import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from django.db import connection
 from django.utils import timezone
@@ -10,6 +12,9 @@ from inventory import operations, selectors
 from inventory.activities import NewSku, create_activity
 from inventory.gate import gate
 from inventory.verbs import gate_state, open_page, pending_stats
+
+# A web process reads its list of sales again at most once a second: until then a new one is a 404.
+_LIST_AGE_S: Final = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,7 @@ def make_sale(
         max_pending=max_pending,
     )
     operations.warm_up(activity_id=activity_id)
+    time.sleep(_LIST_AGE_S)
     record = selectors.activity_record(activity_id)
     if record is None:
         raise RuntimeError(f"activity {activity_id} is gone")
