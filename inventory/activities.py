@@ -110,6 +110,27 @@ def mark_voided(*, activity_id: int, now: datetime) -> None:
         raise OperationRefused(f"activity {activity_id} is a draft, settled, or void already")
 
 
+def mark_settled(*, activity_id: int, version: int) -> None:
+    """Settle a closed sale inside the caller's transaction; who may is the caller's affair.
+
+    Args:
+        activity_id: the sale.
+        version: its version when it was found to be at rest; every operators' change raises it.
+
+    Raises:
+        OperationRefused: it is not CLOSED, changed meanwhile, or its gate is being rebuilt.
+    """
+    changed = Activity.objects.filter(
+        pk=activity_id,
+        status=ActivityStatus.CLOSED,
+        version=version,
+        rebuild_unfinished=False,
+        loss_noted_at__isnull=True,
+    ).update(status=ActivityStatus.SETTLED, version=version + 1)
+    if not changed:
+        raise OperationRefused(f"activity {activity_id} is not CLOSED any more, or has changed")
+
+
 def require_ready(activity: Activity, skus: Sequence[Sku]) -> None:
     """Refuse a sale that could not sell anything.
 

@@ -68,3 +68,8 @@ class ReservationAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     search_fields = ["reservation_id__startswith"]
     search_help_text = "reservation id (or its beginning)"
     ordering = ["-reservation_id"]
+
+
+# Their pages, too: Django looks for an app's pages in this module.
+from orders.reconcile import admin as _reconcile_admin  # noqa: E402, F401
+from orders.settlement import admin as _settlement_admin  # noqa: E402, F401

@@ -60,3 +60,18 @@ REFUND_ANSWER: Final = Counter(
 WEBHOOK: Final = Counter(
     "payment_webhook_total", "Webhooks of the payment provider.", ["result"]
 )  # applied, ignored, parked, ticketed, duplicate, refused
+GATE_LOSS: Final = Counter(
+    "gate_loss_total", "Losses of Redis data that were noted; the gate is closed since.", ["kind"]
+)  # gate_lost, redis_older_copy, redis_mark_gone, postgres_older_copy
+GATE_REBUILDING: Final = Gauge(
+    "gate_rebuild_unfinished",
+    "1 while a rebuild of the sale's gate is unfinished, or waits for somebody to run it.",
+    ["activity"],
+    multiprocess_mode="livemax",
+)
+HELD_GAVE_UP: Final = Counter(
+    "held_reservation_gave_up_total", "Held reservations rejected a day after their sale's end."
+)
+RECONCILE: Final = Counter(
+    "reconcile_difference_total", "Differences between the stores.", ["kind", "action"]
+)  # the names of Action, in lower case

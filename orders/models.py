@@ -160,6 +160,10 @@ class ReservationExtension(models.Model):
 
     class Meta:
         db_table = "orders_extension"
+        permissions = [
+            ("grant_extension", "Can let a held reservation become an order past its end"),
+            ("compensate_reservation", "Can reject a held reservation"),
+        ]
 
     def __str__(self) -> str:
         return self.reservation_id
@@ -169,6 +173,8 @@ class ReservationExtension(models.Model):
 from orders.effect_models import EffectRow, Notification  # noqa: E402
 from orders.payments.models import PaymentAttempt, Refund, WebhookEvent  # noqa: E402
 from orders.query_model import OrderQueryRow  # noqa: E402
+from orders.reconcile.models import ReconcileFinding, ReconcileRun  # noqa: E402
+from orders.settlement.models import Settlement  # noqa: E402
 from orders.void_model import ActivityVoid  # noqa: E402
 
 __all__ = [
@@ -179,8 +185,11 @@ __all__ = [
     "OrderItem",
     "OrderQueryRow",
     "PaymentAttempt",
+    "ReconcileFinding",
+    "ReconcileRun",
     "Refund",
     "ReservationExtension",
     "ReservationRow",
+    "Settlement",
     "WebhookEvent",
 ]

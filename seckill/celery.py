@@ -15,6 +15,15 @@ app = Celery("seckill")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.conf.beat_schedule = {
+    "reconcile": {
+        "task": "orders.tasks.reconcile_all",
+        "schedule": crontab(minute="*/10"),
+        "options": {"expires": 600},
+    },
+    "delete-settled-gates": {
+        "task": "orders.tasks.delete_settled_gates",
+        "schedule": crontab(minute="23", hour="4"),
+    },
     # Every six hours, so that a missed run costs nothing: the window is 14 days.
     "ensure-partitions": {
         "task": "messaging.tasks.keep_partitions",

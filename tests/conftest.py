@@ -5,6 +5,7 @@ pytest_plugins = [
     "tests.fixtures.database",
     "tests.fixtures.gate",
     "tests.fixtures.payments",
+    "tests.fixtures.rebuild",
     "tests.fixtures.system",
     "tests.fixtures.web",
 ]

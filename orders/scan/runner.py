@@ -18,6 +18,8 @@ from messaging.sqlstate import ErrorClass, classify, reason_of
 from messaging.worker import Loop, StopSignal
 from orders import metrics
 from orders.scan.gate_ops import GateOpsJob
+from orders.scan.held import HeldJob
+from orders.scan.mark import MarkJob
 from orders.scan.overdue import OverdueJob
 from orders.scan.payments import PaymentsJob
 from orders.scan.pending import PendingJob
@@ -62,6 +64,8 @@ JOBS: Final[dict[str, Callable[[], Job]]] = {
     RefundsJob.name: RefundsJob,
     WebhooksJob.name: WebhooksJob,
     VoidJob.name: VoidJob,
+    MarkJob.name: MarkJob,
+    HeldJob.name: HeldJob,
 }
 
 

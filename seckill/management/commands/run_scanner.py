@@ -14,7 +14,8 @@ class Command(BaseCommand):
         "Runs the scanner's jobs: pending (sends uncertain messages again), sweep (settles what "
         "has no outcome), overdue (cancels unpaid orders), release (gives units back), gate_ops "
         "(drives operators' changes), payments, refunds and webhooks (settle what the provider "
-        "has not answered clearly), void (ends the orders of voided sales). SIGTERM finishes what "
+        "has not answered clearly), void (ends the orders of voided sales), mark (notices "
+        "a lost gate and older copies), held (ends what no ticket ended). SIGTERM finishes what "
         "is in flight; a second signal ends at once."
     )
 

@@ -1,0 +1,1 @@
+"""The reconciler: differences between the stores are found, explained, repaired or ticketed."""

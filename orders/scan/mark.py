@@ -1,0 +1,141 @@
+"""The moving mark: tells a Redis, or a PostgreSQL, that came back as an older copy.
+
+PostgreSQL holds the number that comes next, n; Redis holds n - 1 and is moved to n each second. An
+older copy of Redis is behind by two or more and stays so (the script moves by one step only); an
+older PostgreSQL finds Redis ahead. Either closes the gate; so do keys that are gone. Nothing is
+rebuilt here: `rebuild_gate` is a person's word. Any number of scanners may run: whoever finds that
+PostgreSQL's number has moved on meanwhile judges nothing.
+Source: docs/protocol.md, "The moving mark".
+"""
+
+from typing import Final
+
+import structlog
+
+import faultpoint
+from inventory import operations, rebuild, verbs
+from inventory.contracts import GateState
+from inventory.gate import gate
+from inventory.gate_status import is_lost
+from inventory.selectors import ActivityRecord, activity_record
+from orders import metrics
+from orders.rebuild import loss
+from orders.scan.serving import serving_activities
+
+log = structlog.get_logger(__name__)
+
+
+class MarkJob:
+    """Looks at every served sale once a second."""
+
+    name: Final = "mark"
+    tick_s: Final = 1.0
+
+    def run_once(self) -> int:
+        """Move the marks; returns how many losses were noted.
+
+        Raises:
+            GateUnavailable: Redis cannot be reached: that alone is no loss.
+
+        Cost: for each sale five statements, and a read for each SKU.
+        """
+        return sum(_look(activity_id) for activity_id in serving_activities())
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _look(activity_id: int) -> bool:
+    found = _condition(activity_id)
+    if found is None:
+        return False
+    record, states, kind, what = found
+    if not kind:
+        return _move(record, states)
+    if kind == "NOTED":
+        _close_again(record, states)
+        return False
+    # Once more: the record may be older than what a rebuild has written meanwhile.
+    again = _condition(activity_id)
+    if again is None or again[2] != kind:
+        return False
+    return loss.note_loss(activity_id=activity_id, kind=kind, reason=what) is not None
+
+
+def _condition(
+    activity_id: int,
+) -> tuple[ActivityRecord, list[GateState | None], str, str] | None:
+    """Return the sale, its gates, and what is wrong with them ("" when nothing is)."""
+    record = activity_record(activity_id)
+    if record is None or record.opened_at is None:
+        return None
+    states = [
+        gate().run(verbs.gate_state(activity_id=activity_id, sku_id=sku.sku_id))
+        for sku in record.skus
+    ]
+    metrics.GATE_REBUILDING.labels(activity=str(activity_id)).set(int(record.rebuild_unfinished))
+    if record.loss_noted_at is not None:
+        return record, states, "NOTED", ""
+    gone = [
+        str(sku.sku_id)
+        for sku, state in zip(record.skus, states, strict=True)
+        if is_lost(record, state)
+    ]
+    if gone:
+        return record, states, loss.LOST, f"no gate, stock or epoch of SKU {', '.join(gone)}"
+    return record, states, "", ""
+
+
+def _move(record: ActivityRecord, states: list[GateState | None]) -> bool:
+    """Move the mark by one step and judge what it was before."""
+    activity_id = record.activity_id
+    number = rebuild.next_mark(activity_id)
+    was = gate().run(verbs.move_mark(activity_id=activity_id, number=number))
+    faultpoint.hit("mark.after_gate")
+    if was in {number - 1, number}:  # `number`: it was moved, and PostgreSQL was not told
+        rebuild.mark_moved(activity_id, number)
+        return False
+    if rebuild.next_mark(activity_id) != number:
+        return False  # another scanner moved on, or a rebuild wrote the mark anew
+    if was is None:
+        return _note(activity_id, loss.MARK_GONE, f"the mark is gone, PostgreSQL has {number}")
+    if was < number:
+        return _note(
+            activity_id,
+            loss.OLDER_COPY,
+            f"the mark is {was}, PostgreSQL has {number}: a copy about {number - was} s old",
+        )
+    return _stop_for_older_postgres(record, states, was=was, number=number)
+
+
+def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> bool:
+    noted = loss.note_loss(activity_id=activity_id, kind=kind, reason=reason, at_least=at_least)
+    return noted is not None
+
+
+def _stop_for_older_postgres(
+    record: ActivityRecord, states: list[GateState | None], *, was: int, number: int
+) -> bool:
+    """PostgreSQL came back from an older copy: what it sold since is unknown to it. Stop the sale.
+
+    The sale stays CLOSED after the rebuild, until an operator opens it: orders are missing.
+    """
+    reason = f"the mark is {was}, PostgreSQL has {number}: it is a copy about {was - number} s old"
+    seen = max((max(s.rebuild_run, s.rebuild_seen) for s in states if s), default=0)
+    noted = _note(record.activity_id, loss.POSTGRES_OLDER, reason, at_least=seen + 1)
+    operations.request_stop(activity_id=record.activity_id, reason=reason)
+    return noted
+
+
+def _close_again(record: ActivityRecord, states: list[GateState | None]) -> None:
+    """The loss is noted, but the gate is not closed by its run: that process died, or Redis did."""
+    run = rebuild.newest_run(record.activity_id)
+    if run is None or not run.loss_noted:
+        return
+    if any(
+        state is None or max(state.rebuild_run, state.rebuild_seen) < run.number for state in states
+    ):
+        code = loss.close_again(run)
+        log.warning(
+            "gate_closed_again", activity_id=record.activity_id, run=run.number, answer=code.name
+        )

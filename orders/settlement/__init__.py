@@ -1,0 +1,1 @@
+"""The end of a sale: its report, SETTLED, and the clean-up of its gate."""
