@@ -1,6 +1,7 @@
 """Writes the pages that come from code: `python -m docs.generate [--check]`.
 
-docs/states.md holds a chart of each state machine, drawn from the `ALLOWED` maps themselves.
+docs/states.md holds a chart of each state machine, drawn from the `ALLOWED` maps themselves;
+docs/problems.md lists every refusal that a client can get.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from pathlib import Path
 from inventory import states as inventory_states
 from orders import states as orders_states
 from orders.payments import states as payment_states
+from seckill.admission.problems import PROBLEMS
 
 HERE = Path(__file__).parent
 MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
@@ -26,8 +28,8 @@ MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
         orders_states.RELEASE_ALLOWED,  # type: ignore[dict-item]
     ),
     "Payment attempt": (
-        "PostgreSQL, `orders_payment_attempt.status`: CREATED is committed before anything is sent. "
-        "FAILED is left only for money that arrived after all.",
+        "PostgreSQL, `orders_payment_attempt.status`: CREATED is committed before anything is "
+        "sent. FAILED is left only for money that arrived after all.",
         payment_states.ATTEMPT_ALLOWED,  # type: ignore[dict-item]
     ),
     "Refund": (
@@ -80,7 +82,21 @@ def states_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"states.md": states_page}
+def problems_page() -> str:
+    """Return the text of docs/problems.md."""
+    rows = [
+        f"| `{code}` | {kind.status} | {kind.retry_after_s or ''} | {kind.detail} |"
+        for code, kind in PROBLEMS.items()
+    ]
+    head = (
+        "# Problems\n\nGenerated from the code by `python -m docs.generate`. Every refusal is "
+        "`application/problem+json` (RFC 9457); clients decide by `code`.\n\n"
+        "| code | HTTP | Retry-After, s | what it says |\n|---|---|---|---|\n"
+    )
+    return head + "\n".join(rows) + "\n"
+
+
+PAGES = {"states.md": states_page, "problems.md": problems_page}
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Fails closed after a configuration failure: nothing is reserved that cannot be sent.
 
-The pause is short and never grows: for seconds after a broker's return the proxy still answers as if
-the topic did not exist, and a probe costs one batch.
+The pause is short and never grows: for seconds after a broker's return the proxy still answers as
+if the topic did not exist, and a probe costs one batch.
 """
 
 import time

@@ -23,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--note-loss",
             action="store_true",
-            help="Redis lost data though keys are there (that keys are gone is found out by itself)",
+            help="Redis lost data though keys are there (keys that are gone are found by itself)",
         )
         parser.add_argument(
             "--force",

@@ -35,7 +35,8 @@ def test_names_say_something() -> None:
 
 def test_no_signals_and_no_save_overrides() -> None:
     pattern = re.compile(r"django\.db\.models\.signals|def save\(self")
-    assert [str(p) for p in CODE if pattern.search(p.read_text())] == []
+    apps = [p for p in CODE if p.relative_to(ROOT).parts[0] not in ("devstack", "bench")]
+    assert [str(p) for p in apps if pattern.search(p.read_text())] == []
 
 
 def test_no_test_is_skipped() -> None:
