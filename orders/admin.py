@@ -3,16 +3,17 @@
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 
 from orders.models import Order, OrderItem, ReservationRow
+from orders.operators import views
+from orders.operators.read_only import Evidence
 
 
-class _ReadOnly:
-    """Evidence: nobody adds, changes or deletes it here."""
-
-    show_full_result_count = False
-    list_per_page = 50
+class OrderItemInline(admin.TabularInline):  # type: ignore[type-arg]
+    model = OrderItem
+    extra = 0
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -24,13 +25,8 @@ class _ReadOnly:
         return False
 
 
-class OrderItemInline(_ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
-    model = OrderItem
-    extra = 0
-
-
 @admin.register(Order)
-class OrderAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+class OrderAdmin(Evidence):
     list_display = [
         "order_id",
         "user_id",
@@ -42,6 +38,7 @@ class OrderAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
         "status",
         "created_at",
         "expires_at",
+        "story",
     ]
     list_filter = ["status"]
     # Exact and by prefix, on indexed columns only.
@@ -49,10 +46,31 @@ class OrderAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     search_help_text = "order id (or its beginning), reservation id, or user id"
     ordering = ["-order_id"]
     inlines = [OrderItemInline]
+    change_list_template = "admin/orders/order/change_list.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the story of a purchase and the orders as CSV."""
+        view = self.admin_site.admin_view
+        return [
+            path("story/", view(views.story), name="orders_story_search"),
+            path("story/<str:any_id>/", view(views.story), name="orders_story"),
+            path("orders.csv", view(views.orders_csv), name="orders_csv"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list, with its tools only to those who may use them."""
+        may_see_stories = request.user.has_perms(views.STORY_PERMISSIONS)
+        return super().changelist_view(
+            request, {**(extra_context or {}), "may_see_stories": may_see_stories}
+        )
 
 
 @admin.register(ReservationRow)
-class ReservationAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+class ReservationAdmin(Evidence):
+    story_field = "reservation_id"
     list_display = [
         "reservation_id",
         "user_id",
@@ -63,6 +81,7 @@ class ReservationAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
         "release_state",
         "valid_until",
         "created_at",
+        "story",
     ]
     list_filter = ["outcome", "release_state", "reject_reason"]
     search_fields = ["reservation_id__startswith"]
@@ -71,5 +90,7 @@ class ReservationAdmin(_ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 # Their pages, too: Django looks for an app's pages in this module.
+from orders.operators import effects as _effects_admin  # noqa: E402, F401
+from orders.operators import payments as _payments_admin  # noqa: E402, F401
 from orders.reconcile import admin as _reconcile_admin  # noqa: E402, F401
 from orders.settlement import admin as _settlement_admin  # noqa: E402, F401

@@ -1,0 +1,1 @@
+"""Operators' pages in the Django admin: read only, permission-checked."""

@@ -1,0 +1,56 @@
+"""Payment attempts, refunds and webhooks."""
+
+from typing import Any
+
+from django.contrib import admin
+
+from orders.models import PaymentAttempt, Refund, WebhookEvent
+from orders.operators.read_only import Evidence, story_link
+
+
+@admin.register(PaymentAttempt)
+class PaymentAttemptAdmin(Evidence):
+    """Attempts to pay, open ones first to be found by their status."""
+
+    list_display = (
+        "attempt_id", "order_id", "attempt_no", "status", "amount_cents", "currency", "provider",
+        "tries", "error_class", "created_at", "settled_at", "story",
+    )  # fmt: skip
+    list_filter = ("status", "provider")
+    search_fields = ("attempt_id__exact", "order__order_id__exact", "provider_payment_id__exact")
+    search_help_text = "a whole attempt id, order id or provider's payment id"
+    ordering = ("-attempt_id",)
+
+
+@admin.register(Refund)
+class RefundAdmin(Evidence):
+    """Refunds: DUE ones are driven by the scanner, FAILED ones wait for a person."""
+
+    list_display = (
+        "refund_id", "order_id", "status", "reason", "amount_cents", "currency", "restock",
+        "requested_by", "tries", "error_class", "created_at", "settled_at", "story",
+    )  # fmt: skip
+    list_filter = ("status", "reason", "provider")
+    search_fields = ("refund_id__exact", "order__order_id__exact", "provider_refund_id__exact")
+    search_help_text = "a whole refund id, order id or provider's refund id"
+    ordering = ("-refund_id",)
+
+
+@admin.register(WebhookEvent)
+class WebhookEventAdmin(Evidence):
+    """Webhooks with a good signature; PARKED ones came before their payment."""
+
+    list_display = (
+        "event_id", "provider", "kind", "subject", "status", "reason", "tries", "received_at",
+        "story",
+    )  # fmt: skip
+    list_filter = ("status", "kind", "provider")
+    search_fields = ("event_id__exact", "subject__exact")
+    search_help_text = "a whole event id, or the attempt or refund that it names"
+    ordering = ("-id",)
+    exclude = ("raw_body",)
+
+    @admin.display(description="story")
+    def story(self, row: Any) -> str:
+        """Link by the attempt or refund that the webhook names."""
+        return story_link(row.subject)
