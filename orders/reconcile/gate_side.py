@@ -16,7 +16,7 @@ from inventory.states import GateReservationStatus, GateStatus
 from orders.database import fetch
 from orders.gate_check import check_gate
 from orders.reconcile.difference import Difference, Outcome, Scope
-from orders.reject_order import KnownReservation, by_id, known_reservations
+from orders.reject_order import by_id, known_reservations
 from orders.states import ReleaseState
 
 ORDER_WITHOUT_HOLDER: Final = "order_without_holder"
@@ -46,13 +46,16 @@ def find(scope: Scope) -> list[Difference]:
         if sale.rebuild_unfinished or sale.loss_noted_at or not _is_there(sale):
             continue
         breaches = check_gate(sale, selectors.conservation(sale.activity_id)).breaches
-        holders = [what for kind, what in breaches if kind == HOLDER_WITHOUT_ORDER]
-        found += _holders(sale, holders)
-        for kind, what in breaches:
-            if kind == ORDER_WITHOUT_HOLDER:
-                found.append(_difference(sale, kind, what, "a live order, but no holder"))
-            elif kind == GATE_STOCK:
-                found.append(_difference(sale, kind, what.partition(":")[0], what))
+        found += _holders(sale, [what for kind, what in breaches if kind == HOLDER_WITHOUT_ORDER])
+        found += [
+            _difference(sale, kind, what, "a live order, but its buyer does not hold it")
+            for kind, what in breaches
+            if kind == ORDER_WITHOUT_HOLDER
+        ]
+        if all(kind == GATE_STOCK for kind, _ in breaches):  # else it is what they amount to
+            found += [
+                _difference(sale, kind, what.partition(":")[0], what) for kind, what in breaches
+            ]
     return found
 
 
@@ -112,7 +115,10 @@ def _holders(sale: ActivityRecord, reservation_ids: Sequence[str]) -> list[Diffe
     found = []
     for reservation_id, at_gate in zip(reservation_ids, hashes, strict=True):
         status = at_gate.status if at_gate else "gone"
-        if _is_done(known.get(reservation_id)):
+        outcome = known.get(reservation_id)
+        if outcome is not None and outcome.release_state is ReleaseState.NONE:
+            continue  # ended without a release: the database's side finds it
+        if outcome is not None:
             kind, detail = HOLDER_OF_ENDED, "ended and released, but it still holds units"
         elif status == GateReservationStatus.CONFIRMED:
             kind, detail = CONFIRMED_WITHOUT_ORDER, "confirmed, but there is no order"
@@ -120,10 +126,6 @@ def _holders(sale: ActivityRecord, reservation_ids: Sequence[str]) -> list[Diffe
             kind, detail = HOLDER_WITHOUT_ORDER, f"no outcome, its hash is {status}"
         found.append(_difference(sale, kind, reservation_id, detail))
     return found
-
-
-def _is_done(known: KnownReservation | None) -> bool:
-    return known is not None and known.release_state is ReleaseState.DONE
 
 
 def _is_there(sale: ActivityRecord) -> bool:

@@ -8,6 +8,7 @@ from inventory.errors import OperationRefused
 from inventory.gate import gate
 from messaging.disposition import DONE
 from orders.rebuild import loss
+from orders.scan import mark as mark_module
 from orders.scan.mark import MarkJob
 from tests.fixtures.rebuild import (
     Crashed,
@@ -236,9 +237,7 @@ def test_the_gate_is_closed_by_the_next_round_when_the_first_died_before_it(stor
 def test_a_rebuild_that_finishes_between_two_looks_is_no_loss(store, monkeypatch):
     sale = open_sale()
     tick()
-    from orders.scan import mark as module
-
-    real, first = module.activity_record, []
+    real, first = mark_module.activity_record, []
 
     def activity_record(activity_id):
         record = real(activity_id)
@@ -247,7 +246,7 @@ def test_a_rebuild_that_finishes_between_two_looks_is_no_loss(store, monkeypatch
             rebuild(sale)  # raises the epoch
         return record
 
-    monkeypatch.setattr(module, "activity_record", activity_record)
+    monkeypatch.setattr(mark_module, "activity_record", activity_record)
 
     assert tick() == 0
     assert gate_status(sale) == "OPEN"

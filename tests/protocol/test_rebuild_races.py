@@ -6,9 +6,11 @@ import threading
 import pytest
 from django.db import connection
 
+import faultpoint
 from inventory import operations, verbs
 from inventory.errors import OperationRefused, RebuildOvertaken
 from inventory.gate import gate
+from orders.cancel_order import cancel_unpaid
 from orders.errors import RebuildWaits
 from orders.rebuild import steps
 from orders.rebuild.transaction import read_and_settle
@@ -25,7 +27,15 @@ from tests.fixtures.rebuild import (
     sweep_all,
     wait,
 )
-from tests.fixtures.sales import at_once, execute, one, open_sale, run_projection, run_releases
+from tests.fixtures.sales import (
+    at_once,
+    execute,
+    one,
+    open_sale,
+    rows,
+    run_projection,
+    run_releases,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_wait")]
 
@@ -47,8 +57,6 @@ def busy_sale():
     sale.deliver(*made)
     run_projection()
     execute("UPDATE orders_order SET expires_at = now() - interval '1 min' WHERE user_id = 'bob'")
-    from orders.cancel_order import cancel_unpaid
-
     cancel_unpaid([made[1].order_id])
     sale.hold(sale.reserve("dan"))
     return sale
@@ -85,8 +93,6 @@ def test_a_crash_at_any_step_is_made_up_by_the_next_run(store, monkeypatch, poin
 @pytest.mark.parametrize("point", POINTS)
 def test_redis_loses_everything_at_any_step(store, monkeypatch, point):
     sale = busy_sale()
-    import faultpoint
-
     real, lost = faultpoint.hit, []
 
     def hit(name):
@@ -171,8 +177,6 @@ def _side(sale):
         " WHERE user_id = 'cid' AND activity_id = %s",
         sale.activity_id,
     )
-    from orders.cancel_order import cancel_unpaid
-
     cancel_unpaid(
         [r[0] for r in _rows_of(sale, "SELECT order_id FROM orders_order WHERE user_id = 'cid'")]
     )
@@ -181,8 +185,6 @@ def _side(sale):
 
 
 def _rows_of(sale, sql):
-    from tests.fixtures.sales import rows
-
     return rows(f"{sql} AND activity_id = %s", sale.activity_id)
 
 

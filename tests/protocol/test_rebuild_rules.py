@@ -5,9 +5,11 @@ Each story is told twice where it can be: as it ends, and as it ends with the ru
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db import transaction as database
 
 from inventory import operation_requests, operations, verbs
 from inventory import rebuild as rebuild_rows
@@ -15,7 +17,7 @@ from inventory.contracts import AdjustCode, GateWriteCode, ReserveCode
 from inventory.errors import GateUnavailable, OperationRefused, RebuildOvertaken
 from inventory.gate import gate
 from messaging.disposition import DONE
-from orders import extension
+from orders import create_order, extension
 from orders.compensate import compensate
 from orders.errors import TicketRefused
 from orders.extension import grant_extension
@@ -264,8 +266,6 @@ def test_rebuild_waits_for_a_transaction_that_moves_units_and_reads_again(monkey
 
     def order():
         """The held reservation becomes an order after all; its COMMIT comes while we wait."""
-        from orders import create_order
-
         take = create_order.stock.take
 
         def stalled(demand):
@@ -428,8 +428,6 @@ def test_wait_both_after_a_loss_the_newest_end_and_empty_zsets(store):
 
 
 def replace_deadline(deadline, *, hours):
-    from datetime import timedelta
-
     assert deadline.at is not None
     return Deadline(at=deadline.at + timedelta(hours=hours))
 
@@ -442,8 +440,6 @@ def test_wait_both_counts_a_transaction_that_judged_by_the_clock_of_before():
     open_one, end_it = threading.Event(), threading.Event()
 
     def slow_order():
-        from django.db import transaction as database
-
         with database.atomic():
             execute("DELETE FROM messaging_inbox WHERE message_id = 'none'")  # it writes outcomes
             open_one.set()
