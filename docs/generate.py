@@ -54,6 +54,11 @@ MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
         "UNKNOWN is never sent again by itself; a person may.",
         orders_states.NOTIFICATION_ALLOWED,  # type: ignore[dict-item]
     ),
+    "Rebuild run": (
+        "PostgreSQL, `inventory_rebuildrun.status`: every step carries the run's number; a newer "
+        "run overtakes it.",
+        inventory_states.REBUILD_ALLOWED,  # type: ignore[dict-item]
+    ),
     "Gate operation": (
         "PostgreSQL, `inventory_gateoperation.status`: the row is the intent, the scanner drives "
         "it.",
