@@ -64,7 +64,7 @@ def _view(
         )
     )
     shown = [
-        (name, _instant(value).isoformat(" ", "milliseconds") if name in _INSTANTS else value)
+        (name, _score(value) if name in _INSTANTS else value)
         for name, value in sorted(fields.items())
     ]
     shown.append(("in mq_pending", _score(raw["pending"])))
@@ -114,4 +114,5 @@ def _instant(epoch_ms: str) -> datetime:
 
 
 def _score(value: str | None) -> str:
-    return _instant(value).isoformat(" ", "milliseconds") if value else ""
+    """Return an instant as text; 0 and nothing are no instant."""
+    return _instant(value).isoformat(" ", "milliseconds") if value and value != "0" else ""

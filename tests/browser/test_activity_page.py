@@ -1,14 +1,12 @@
 """The activity page in headless Chromium against a real web process."""
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -16,31 +14,6 @@ from orders.cancel_order import cancel_by_user
 from tests.fixtures.sales import Sale, run_projection
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chrome]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    assert program, "no Chromium on this machine: apt-get install chromium"
-    assert driver, "no chromedriver on this machine: apt-get install chromium-driver"
-    options = ChromeOptions()
-    options.binary_location = program
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=390,844",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = Chrome(options=options, service=Service(driver))
-    try:
-        yield chrome
-    finally:
-        chrome.quit()
 
 
 def wait(browser: Chrome, check: Callable[[Chrome], Any], what: str) -> Any:

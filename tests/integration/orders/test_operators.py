@@ -27,17 +27,16 @@ def made():
 
 @pytest.fixture
 def admin_client():
-    User.objects.create_superuser("root", password="x")
     client = Client()
-    assert client.login(username="root", password="x")
+    client.force_login(User.objects.create_superuser("root"))
     return client
 
 
 def staff(*codenames):
-    user = User.objects.create_user("op", password="x", is_staff=True)
+    user = User.objects.create_user("op", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client()
-    assert client.login(username="op", password="x")
+    client.force_login(user)
     return client
 
 
