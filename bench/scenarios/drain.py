@@ -6,6 +6,7 @@ from bench.audit import audit, wait_for_orders
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import read_commits
 from bench.loadgen.plan import Plan
+from bench.scenarios.warm_up import warm_up
 from seckill.demo.sale import Sale, look, make_sale, open_sale
 
 _BACKLOG_PER_S = 4_000
@@ -33,7 +34,11 @@ def _wait_until_sent(bench: Bench, sale: Sale) -> None:
 def _drain(bench: Bench, *, everything: bool) -> Outcome:
     connections = bench.connections or 200
     backlog = int((bench.wish.seconds or 10.0) * _BACKLOG_PER_S)
-    bench.start("web", "scanner")
+    bench.start()
+    warm_up(bench)
+    others = [name for name in bench.rig.names if name not in ("web", "orders", "celery")]
+    for name in ("orders", *(name for name in others if name != "scanner")):
+        bench.rig.supervisor.stop_program(name)
     sale = make_sale(name="bench drain", stock=LIFTED, max_open=LIFTED, max_pending=LIFTED)
     open_sale(sale)
     plan = Plan(
@@ -54,7 +59,6 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         bench.say(f"only {len(accepted)} accepted: {filled['codes']} {filled['errors']}")
     _wait_until_sent(bench, sale)
     bench.rig.supervisor.stop_program("scanner")
-    others = [name for name in bench.rig.names if name not in ("web", "orders", "celery")]
     programs = ["orders", *(others if everything else [])]
     bench.say(f"{len(accepted)} accepted; starting {', '.join(programs)}")
     began = time.time()

@@ -1,12 +1,12 @@
 """`sale` and `burst`: the whole path under a crowd, all groups running."""
 
-import time
 from typing import Any
 
 from bench.audit import audit, wait_for_orders
 from bench.bench import Bench, Outcome
 from bench.commits import Commits, read_commits
 from bench.loadgen.plan import Plan
+from bench.scenarios.warm_up import warm_up
 from seckill.demo.sale import Sale, make_sale, open_sale
 
 
@@ -57,7 +57,7 @@ def _sell(
     bench: Bench, *, units: int, buyers: int, connections: int
 ) -> tuple[dict[str, Any], list[str], Sale]:
     bench.start()
-    _warm_up(bench)
+    warm_up(bench)
     place = make_sale(name=f"bench {bench.wish.scenario}", stock=units)
     open_sale(place)
     plan = Plan(
@@ -76,27 +76,6 @@ def _sell(
         accepted = load.accepted_ids()
     wait_for_orders(bench, place, len(accepted), timeout_s=180, rest=True)
     return result, accepted, place
-
-
-def _warm_up(bench: Bench) -> None:
-    """Let 1 000 buyers through the whole path of another sale."""
-    place = make_sale(name="bench warm-up", stock=1_000)
-    open_sale(place)
-    plan = Plan(
-        port=bench.rig.port,
-        path=place.path,
-        connections=20,
-        seconds=60,
-        users=1_000,
-        user_prefix="early-",
-        retry=True,
-    )
-    with bench.load(plan, name="warm-up") as load:
-        load.wait_ready()
-        load.go()
-        result = load.result(timeout_s=90)
-    wait_for_orders(bench, place, result["accepted"], timeout_s=60, rest=True)
-    time.sleep(1.0)
 
 
 def _outcome(
