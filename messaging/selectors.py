@@ -22,7 +22,7 @@ FROM messaging_heartbeat WHERE "group" = %s ORDER BY beat_at DESC LIMIT 100
 _BACKLOG: Final = """
 SELECT lane, (
     SELECT count(*) FROM (
-        SELECT 1 FROM messaging_outbox o WHERE o.lane = l.lane AND o.state = 0 LIMIT %s) AS some
+        SELECT 1 FROM messaging_outbox o WHERE o.lane = l.lane AND o.state = 0 LIMIT %s) AS counted
 ), (
     SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM (
         SELECT created_at FROM messaging_outbox o WHERE o.lane = l.lane AND o.state = 0
