@@ -93,7 +93,7 @@ def test_events_and_timeouts_arrive_once_with_their_bytes_and_poison_is_set_asid
         consumer(CG_ORDER_TIMEOUT, cancel, stop),
     )
     try:
-        eventually(lambda: inbox_count(CG_ORDER_PROJECTION) == 300, within_s=30)
+        eventually(lambda: inbox_count(CG_ORDER_PROJECTION) == 300, within_s=60)
         eventually(lambda: inbox_count(CG_ORDER_TIMEOUT) == 20, within_s=30)
         eventually(lambda: QuarantineRow.objects.exists(), within_s=10)
         eventually(lambda: not OutboxRow.objects.exclude(state=1).exists(), within_s=10)
