@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from django.db import connection, connections, transaction
@@ -16,6 +16,7 @@ from messaging.errors import PermanentError
 from messaging.inbox import InboxEntry
 from messaging.inflow import LoopOptions
 from messaging.models import OutboxRow, QuarantineRow
+from messaging.outbox import OutboxMessage
 from messaging.sender import sender_loops
 from messaging.topology import CG_ORDER_PROJECTION, CG_ORDER_TIMEOUT, group_spec
 from messaging.worker import StopSignal
@@ -29,10 +30,14 @@ OPTIONS = LoopOptions(
 
 
 class Effects:
-    """An inbox row per message; the poison one is refused. Remembers what it saw."""
+    """An inbox row per message; the poison one is refused. Remembers what it saw.
 
-    def __init__(self, group: str, poison: str = "") -> None:
+    `own`: the test's messages; what other tests left in the topic is acked and forgotten.
+    """
+
+    def __init__(self, group: str, own: Iterable[OutboxMessage], poison: str = "") -> None:
         self.group = group
+        self.own = {message.event_id for message in own}
         self.poison = poison
         self.seen: list[ReceivedMessage] = []
         self.largest = 0
@@ -44,9 +49,13 @@ class Effects:
         with transaction.atomic(durable=True):
             new = inbox.claim(
                 group=self.group,
-                entries=[InboxEntry(message_id=m.message_id, outcome="APPLIED") for m in messages],
+                entries=[
+                    InboxEntry(message_id=m.message_id, outcome="APPLIED")
+                    for m in messages
+                    if m.message_id in self.own
+                ],
             )
-        self.seen += messages
+        self.seen += [m for m in messages if m.message_id in self.own]
         return [DONE if m.message_id in new else DUPLICATE for m in messages]
 
 
@@ -83,8 +92,8 @@ def test_events_and_timeouts_arrive_once_with_their_bytes_and_poison_is_set_asid
     timeouts = [timeout_message() for _ in range(20)]
     add([*events, *timeouts])
     stop = StopSignal()
-    projection = Effects(CG_ORDER_PROJECTION, poison)
-    cancel = Effects(CG_ORDER_TIMEOUT)
+    projection = Effects(CG_ORDER_PROJECTION, events, poison)
+    cancel = Effects(CG_ORDER_TIMEOUT, timeouts)
     loops = sender_loops(broker(), stop)
     threads = in_threads(
         stop,
@@ -118,7 +127,8 @@ def test_events_and_timeouts_arrive_once_with_their_bytes_and_poison_is_set_asid
 @pytest.mark.usefixtures("provisioned")
 def test_two_members_share_a_group_and_one_that_stops_gives_back_what_it_holds() -> None:
     """Case 38's orderly half: what a member held is with the other before its time-out."""
-    add([event() for _ in range(500)])
+    events = [event() for _ in range(500)]
+    add(events)
     both, first_stop, go_on = StopSignal(), StopSignal(), threading.Event()
 
     class Stuck(Effects):
@@ -127,8 +137,8 @@ def test_two_members_share_a_group_and_one_that_stops_gives_back_what_it_holds()
             assert go_on.wait(20)
             return super().handle(messages)
 
-    stuck = Stuck(CG_ORDER_PROJECTION)
-    other = Effects(CG_ORDER_PROJECTION)
+    stuck = Stuck(CG_ORDER_PROJECTION, events)
+    other = Effects(CG_ORDER_PROJECTION, events)
     loops = sender_loops(broker(), both)
     threads = in_threads(
         both,
