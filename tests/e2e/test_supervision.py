@@ -55,9 +55,9 @@ def test_a_killed_process_comes_back_and_stop_ends_all(supervisor):
 
     supervisor.start_program("later")
     everybody = poll(lambda: p if len(p := pids(supervisor, "")) == 3 else None)
+    poll(lambda: "up 100%" in (supervisor.logs / "later.log").read_text())
     supervisor.stop()
     assert [pid for pid in everybody if psutil.pid_exists(pid)] == []
-    assert "up 100%" in (supervisor.logs / "later.log").read_text()
 
 
 def test_a_program_that_never_starts_is_named_with_its_log(supervisor):
