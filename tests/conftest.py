@@ -1,6 +1,15 @@
 """Shared fixtures. Every real part is required: what is missing fails, nothing is skipped."""
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a landing does not depend on luck. HYPOTHESIS_PROFILE=search looks
+# for new ones.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 pytest_plugins = [
     "tests.fixtures.broker",
