@@ -7,7 +7,6 @@ from inventory.gate import gate
 from messaging.topology import CG_ORDER_CREATE
 from orders import invariants
 from orders.payments.money import compare_book, money_breaches
-from tests.fixtures.rebuild import assert_at_rest
 from tests.fixtures.sales import one, rows
 from tests.invariants.life import PAY_WINDOW_S, Life
 
@@ -25,6 +24,10 @@ SELECT s.available, s.initial + s.topped_up - s.cut, s.withheld,
   EXISTS (SELECT 1 FROM inventory_gateoperation g
     WHERE g.activity_id = s.activity_id AND g.status = 'REQUESTED')
   FROM inventory_stock s WHERE s.sku_id = %s
+"""
+_HOLDERS: Final = """
+SELECT user_id, reservation_id FROM orders_order
+ WHERE sku_id = %s AND status NOT IN ('CANCELED', 'REFUNDED')
 """
 _WITH_OUTCOME: Final = """
 SELECT reservation_id FROM orders_reservation WHERE reservation_id = ANY(%s::text[])
@@ -92,7 +95,7 @@ def assert_safe(life: Life) -> None:
 
 def _assert_tickets_decide(life: Life) -> None:
     """What a ticket holds becomes an order, or is rejected by its ticket; by nobody else."""
-    before, life.held = life.held, _held(life)
+    before, life.held = life.held, set(_held(life).values())
     for reservation_id, reason in rows(
         "SELECT reservation_id, reject_reason FROM orders_reservation"
         " WHERE reservation_id = ANY(%s::text[])",
@@ -135,10 +138,12 @@ def _work(life: Life) -> None:
 
 def assert_rest_is_right(life: Life) -> None:
     """At rest: every buyer has his answer, every unit and every cent is where it belongs."""
-    assert_at_rest(life.sale)
-    report = invariants.check(life.sale.activity_id).as_json()
+    found = invariants.check(life.sale.activity_id)
+    assert [(b.kind, b.rule, b.samples) for b in found.breaches] == []
+    assert (found.in_motion, found.sales[0].motion) == (False, ())
+    report = found.as_json()
     assert (report["lost"], report["duplicates"], report["oversold"]) == (0, 0, 0)
-    assert not report["in_motion"], report
+    assert life.sale.holders() == dict(rows(_HOLDERS, life.sale.sku_id)) | _held(life)
     assert rows(_ANSWERED, sorted(life.promised)) == [], "answered 202, and nothing came of it"
     given_back = one(
         "SELECT count(*) FROM orders_reservation WHERE reservation_id = ANY(%s::text[])",
@@ -171,19 +176,19 @@ def _still_valid(life: Life) -> set[str]:
     latest = life.clock.now_ms + _SURELY_IN_TIME_S * 1000
     alive = {r.reservation_id for r in found if r is not None and r.valid_until_ms > latest}
     settled = {row[0] for row in rows(_WITH_OUTCOME, ids)}
-    return alive - settled - _held(life) - life.lost
+    return alive - settled - set(_held(life).values()) - life.lost
 
 
-def _held(life: Life) -> set[str]:
-    return {
-        row[0]
-        for row in rows(
-            "SELECT q.reservation_id FROM messaging_quarantine q WHERE q.status = 'OPEN'"
+def _held(life: Life) -> dict[str, str]:
+    """What tickets hold: buyer and reservation."""
+    return dict(
+        rows(
+            "SELECT q.user_id, q.reservation_id FROM messaging_quarantine q WHERE q.status = 'OPEN'"
             " AND q.activity_id = %s AND NOT EXISTS (SELECT 1 FROM orders_reservation r"
             " WHERE r.reservation_id = q.reservation_id)",
             life.sale.activity_id,
         )
-    }
+    )
 
 
 def _at_rest(life: Life) -> bool:
@@ -192,6 +197,6 @@ def _at_rest(life: Life) -> bool:
         stats.pending == 0
         and life.wire.waiting == 0
         and not life.provider.book_.events
-        and not life.sale.open_ids() - _held(life)
+        and not life.sale.open_ids() - set(_held(life).values())
         and one(_UNREST, life.sale.activity_id) == 0
     )
