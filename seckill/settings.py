@@ -50,7 +50,6 @@ try:
     ROCKETMQ_SECRET_KEY: str = env.str("ROCKETMQ_SECRET_KEY", "")
     ROCKETMQ_TLS: bool = env.bool("ROCKETMQ_TLS", False)
     # Only provision_broker and the metrics need these three.
-    ROCKETMQ_ADMIN: str = env.str("ROCKETMQ_ADMIN", "mqadmin")
     ROCKETMQ_NAMESRV: str = env.str("ROCKETMQ_NAMESRV", "")
     ROCKETMQ_CLUSTER: str = env.str("ROCKETMQ_CLUSTER", "DefaultCluster")
     ROCKETMQ_METRICS_URL: str = env.str("ROCKETMQ_METRICS_URL", "")
