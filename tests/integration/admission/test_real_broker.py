@@ -25,23 +25,28 @@ async def test_accepted_reservation_is_stored_by_the_broker(
 ) -> None:
     web = await start_web(producer=broker().async_producer())
 
-    reply = await web.buy(sale, "alice")
+    # A cold broker's first send may miss its deadline: PENDING is a truthful
+    # answer then, and this test is about an answer that promises storage.
+    for user in ("alice", "bob", "carol", "dave"):
+        reply = await web.buy(sale, user)
+        assert reply.status == 202
+        if reply.json["status"] == "QUEUED":
+            break
+    assert reply.json["status"] == "QUEUED"
 
-    assert reply.status == 202
-    assert reply.json["status"] in {"QUEUED", "PENDING"}  # PENDING: a slow machine, not a loss
-    message = await in_thread(next_message, receiver)
+    message = await in_thread(message_of, receiver, reply.json["reservation_id"])
     sent = create_order_decoder.decode(message.body)
-    assert sent.reservation_id == reply.json["reservation_id"]
-    assert sent.user_id == "alice"
+    assert sent.user_id == user
     assert message.message_id == sent.message_id
     assert message.properties["origin_topic"] == ORDER_CREATE
 
 
-def next_message(receiver: Any) -> ReceivedMessage:
+def message_of(receiver: Any, reservation_id: str) -> ReceivedMessage:
     for _ in range(6):
-        found = receiver.receive(max_messages=32, invisible_s=15, wait_s=5)
+        found: list[ReceivedMessage] = receiver.receive(max_messages=32, invisible_s=15, wait_s=5)
         if found:
             assert receiver.ack(found, timeout_ms=3_000) == []
-            (message,) = found
-            return message  # type: ignore[no-any-return]
+        for message in found:
+            if create_order_decoder.decode(message.body).reservation_id == reservation_id:
+                return message
     raise AssertionError("the broker delivered nothing in 30 s")
