@@ -13,6 +13,7 @@ import structlog
 from messaging.attempt import Settled
 from messaging.broker.base import ReceivedMessage
 from messaging.disposition import Disposition
+from messaging.trace_id import trace_id
 
 _LEVEL: Final = {
     Disposition.ACK_DONE: logging.DEBUG,
@@ -82,12 +83,6 @@ def fields(item: Settled, *, group: str, tx_latency_ms: float, ack_result: str) 
         "ack_result": ack_result,
         "trace_id": trace_id(message.properties.get("traceparent", "")),
     }
-
-
-def trace_id(traceparent: str) -> str:
-    """Return the trace id of a W3C traceparent, or an empty string."""
-    parts = traceparent.split("-")
-    return parts[1] if len(parts) == 4 else ""
 
 
 def _key(message: ReceivedMessage, prefix: str) -> str:

@@ -13,7 +13,8 @@ import structlog
 from django.db import close_old_connections, connection
 
 import faultpoint
-from messaging import metrics, pauses, quarantine
+import telemetry
+from messaging import metrics, pauses, quarantine, spans
 from messaging.acks import Acks
 from messaging.attempt import Handler, Outage, Settled, settle
 from messaging.backpressure import Backoff, QuarantineBreaker
@@ -101,6 +102,7 @@ class GroupConsumer:
     ) -> None:
         self._group = group
         self._handler = handler
+        self._traced = spans.TracedHandler(handler, group=group.name)
         self._receiver = receiver
         self._stop = stop
         self._pulse = pulse
@@ -162,7 +164,7 @@ class GroupConsumer:
         close_old_connections()
         try:
             for settled in (
-                settle(batch, handler=self._handler, max_retries=self._group.max_retries)
+                settle(batch, handler=self._traced, max_retries=self._group.max_retries)
                 if batch
                 else ()
             ):
@@ -193,6 +195,8 @@ class GroupConsumer:
         """Quarantine rows first, then acks of all that is durable; count and log."""
         latency_ms = (time.monotonic() - started) * 1000
         faultpoint.hit("consumer.after_commit")
+        if telemetry.enabled():
+            spans.settled(settled, group=self._group.name, seconds=latency_ms / 1000)
         done, left, poison = self._sort(settled)
         outage: Outage | None = None
         if poison:

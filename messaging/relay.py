@@ -23,6 +23,7 @@ from messaging.backpressure import backoff_s
 from messaging.broker.base import FailureClass, OutgoingMessage, Producer, SendOutcome, SendResult
 from messaging.envelope import SCHEMA_VERSION
 from messaging.outbox_rows import ClaimedRow, Later, Poison
+from messaging.publish_log import record_send
 from messaging.topic_breakers import TopicBreakers
 from messaging.topology import TopicType, topic_spec
 
@@ -149,12 +150,7 @@ class Relay:
         except Exception as error:
             log.exception("send_crashed", topic=topic, messages=len(messages))
             result = SendResult(outcome=SendOutcome.UNKNOWN, code=type(error).__name__)
-        metrics.published(
-            topic=topic,
-            outcome=result.outcome,
-            messages=len(messages),
-            seconds=time.monotonic() - started,
-        )
+        record_send(messages, result, seconds=time.monotonic() - started)
         if result.failure is not FailureClass.BAD_MESSAGE:  # that says nothing about the topic
             ok = result.outcome is SendOutcome.CONFIRMED
             self._breakers.record(topic, ok=ok, code=result.code)
@@ -190,16 +186,6 @@ class Relay:
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
         done.later.append(
             Later(row=row, delay_ms=round(wait_s * jitter * 1000), error=error, sent=True)
-        )
-        log.warning(
-            "message_not_sent",
-            message_id=row.event_id,
-            topic=row.topic,
-            tag=row.tag,
-            send_attempt=row.attempts,
-            send_outcome=result.outcome.value,
-            error_class=str(result.failure or ""),
-            code=result.code,
         )
 
     def _mark(self, done: Round, token: uuid.UUID) -> None:

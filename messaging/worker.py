@@ -22,6 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import connections
 
+import telemetry
 from messaging.exit_codes import ExitCode
 from messaging.heartbeat import Heartbeats
 from messaging.pulse import Pulse
@@ -97,6 +98,7 @@ def serve(*, role: str, loops: Sequence[Loop], stop: StopSignal | None = None) -
 
 def leave(code: ExitCode) -> NoReturn:
     """End the process now: threads of libraries must not keep it past its grace time."""
+    telemetry.flush()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -24,7 +24,7 @@ from inventory.contracts import SkuTerms
 from inventory.errors import OutOfStock
 from inventory.selectors import sku_terms
 from inventory.stock import Sale
-from messaging import inbox, outbox, quarantine
+from messaging import inbox, outbox, quarantine, spans
 from messaging.disposition import DONE, DUPLICATE, Decision, Disposition, rejected
 from messaging.disposition import quarantine as to_quarantine
 from messaging.outbox import OutboxMessage
@@ -148,7 +148,11 @@ def create_orders(messages: Sequence[Incoming]) -> list[Decision]:
             fresh.setdefault(item.message.message_id, item)
     known: list[KnownReservation] = []
     if fresh:
-        with metrics.ORDER_TX_LATENCY.time(), transaction.atomic(durable=True):
+        with (
+            metrics.ORDER_TX_LATENCY.time(),
+            spans.step("order transaction"),
+            transaction.atomic(durable=True),
+        ):
             batch = _apply(list(fresh.values()))
             faultpoint.hit("consumer.before_commit")
         decisions |= batch.decisions

@@ -13,6 +13,7 @@ from inventory import verbs
 from inventory.call import Call
 from inventory.gate import gate
 from inventory.selectors import serving_activities
+from messaging import spans
 from messaging.broker.base import ReceivedMessage
 from messaging.disposition import DONE, DUPLICATE, Decision, quarantine
 from messaging.envelope import StrictDecoder, format_instant, parse_instant
@@ -133,8 +134,10 @@ class ProjectionHandler(DecodingHandler[OrderEvent]):
     def apply(self, batch: Sequence[tuple[ReceivedMessage, OrderEvent]]) -> Sequence[Decision]:
         """Confirm, publish, project; each may be repeated. Redis first: buyers wait for it."""
         events = [event for _, event in batch]
-        projection.project(events)
-        query.upsert(events)
+        with spans.step("confirm at the gate"):
+            projection.project(events)
+        with spans.step("project"):
+            query.upsert(events)
         return [DONE] * len(batch)
 
 

@@ -9,5 +9,12 @@ class SeckillConfig(AppConfig):
     name = "seckill"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Register the system checks; send spans when an exporter is configured."""
+        from django.conf import settings
+
         from seckill import checks  # noqa: F401
+
+        if settings.SECKILL_TRACES == "otlp":
+            from telemetry.export import start_otlp
+
+            start_otlp(service=settings.SECKILL_ROLE, ratio=settings.SECKILL_TRACE_RATIO)

@@ -94,6 +94,11 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
             f"EMAIL_TIMEOUT must be below {SENDING_S} s: an older SENDING has nobody behind it",
             "E015",
         ),
+        (
+            s.SECKILL_TRACES in {"off", "otlp"} and 0 <= s.SECKILL_TRACE_RATIO <= 1,
+            "SECKILL_TRACES is off or otlp, SECKILL_TRACE_RATIO from 0 to 1",
+            "E020",
+        ),
     ]
     return [Error(text, id=f"seckill.{code}") for holds, text, code in rules if not holds]
 

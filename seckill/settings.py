@@ -160,6 +160,12 @@ try:
     LOG_LEVEL: str = env.str("SECKILL_LOG_LEVEL", "INFO")
     LOG_FORMAT: str = env.str("SECKILL_LOG_FORMAT", "json")
     MASK_USER_IDS: bool = env.bool("SECKILL_MASK_USER_IDS", False)
+
+    # --- Traces -------------------------------------------------------------------------------
+    # off, or otlp: to OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry.
+    SECKILL_TRACES: str = env.str("SECKILL_TRACES", "off")
+    SECKILL_TRACE_RATIO: float = env.float("SECKILL_TRACE_RATIO", 0.01)  # share of the purchases
+    SECKILL_ROLE: str = env.str("SECKILL_ROLE", "seckill")
 except EnvError as error:
     sys.stderr.write(f"seckill: {error}\n")
     raise SystemExit(78) from None
@@ -229,7 +235,7 @@ DATABASES = {
             "keepalives_interval": 2,
             "keepalives_count": 3,
             "tcp_user_timeout": 5_000,
-            "application_name": env.str("SECKILL_ROLE", "seckill"),
+            "application_name": SECKILL_ROLE,
             "server_side_binding": True,
             "prepare_threshold": 1,
             "options": (
@@ -304,4 +310,4 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE_COOKIES 
 X_FRAME_OPTIONS = "DENY"
 
 LOGGING_CONFIG = None
-logging_config(level=LOG_LEVEL, fmt=LOG_FORMAT)
+logging_config(level=LOG_LEVEL, fmt=LOG_FORMAT, pseudonym_key=SECRET_KEY if MASK_USER_IDS else "")

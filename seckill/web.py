@@ -14,6 +14,7 @@ import structlog
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 
+import telemetry
 from inventory import selectors, verbs
 from inventory.admission_rules import RulesSnapshot, rules_mark, rules_snapshot
 from inventory.contracts import GateState, Reservation
@@ -115,6 +116,7 @@ class WebProcess:
         if self._running is not None:
             await self._running.close()
             self._running = None
+        telemetry.flush()
 
 
 def _django() -> ASGIHandler:

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import structlog
 from django.conf import settings
 
 from inventory.contracts import Reservation
 from messaging.broker import broker
-from messaging.broker.base import OutgoingMessage, Producer, SendOutcome, SendResult
+from messaging.broker.base import OutgoingMessage, Producer, SendResult
 from messaging.envelope import SCHEMA_VERSION
-from messaging.metrics import published
+from messaging.publish_log import record_send
 from messaging.topology import ORDER_CREATE, TAG_CREATE_ORDER
 from orders import metrics
 from orders.contracts import create_order_body
-
-log = structlog.get_logger(__name__)
 
 BATCH: Final = 64  # one batch is stored whole or not at all
 THREADS: Final = 2
@@ -73,22 +70,10 @@ class Resender:
         messages = [create_order_message(r, send_attempt=r.send_attempt + 1) for r in batch]
         started = time.monotonic()
         result = self._connected().send(messages, timeout_ms=settings.SECKILL_PUBLISH_TIMEOUT_MS)
-        published(
-            topic=ORDER_CREATE,
-            outcome=result.outcome,
-            messages=len(batch),
-            seconds=time.monotonic() - started,
-        )
+        # A definite failure is only told: an earlier attempt may have been stored, so nothing is
+        # ever released for it.
+        record_send(messages, result, seconds=time.monotonic() - started)
         metrics.RESEND.labels(outcome=result.outcome.value).inc(len(batch))
-        if result.outcome is SendOutcome.DEFINITE_FAILURE:
-            # An earlier attempt may have been stored: nothing is ever released for this.
-            log.error(
-                "resend_failed",
-                failure=result.failure,
-                code=result.code,
-                count=len(batch),
-                first_reservation_id=batch[0].reservation_id,
-            )
         return result
 
     def _connected(self) -> Producer:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from django.conf import settings
 
-from seckill.admission import metrics
+from seckill.admission import metrics, spans
 from seckill.admission.batcher import Batcher, Overloaded
 from seckill.admission.catalogue import Catalogue
 from seckill.admission.limits import EntryBucket, KnownKeys, Limits, UserBuckets
@@ -145,11 +145,12 @@ class Admission:
             refusal=rule.refusal,
             answer=answer,
         )
+        span = spans.begin(ticket)
         try:
             self._batcher.submit(activity_id, ticket)
         except Overloaded:
             raise Refused("OVERLOADED") from None
-        return await answer
+        return await (answer if span is None else span.over(answer))
 
     async def _verify(self, authorization: bytes | None) -> str:
         """Return the user of the bearer token."""

@@ -9,7 +9,7 @@ the gate's compare-and-set; nobody is told 202 whose reservation was not seen al
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 import structlog
@@ -26,11 +26,10 @@ from inventory.contracts import (
     ReserveRequest,
 )
 from inventory.errors import GateUnavailable
-from messaging.broker.base import AsyncProducer, FailureClass, SendOutcome, SendResult
-from messaging.metrics import published
-from messaging.topology import ORDER_CREATE, TAG_CREATE_ORDER
+from messaging.broker.base import AsyncProducer, FailureClass, SendOutcome
+from messaging.publish_log import record_send
 from orders.scan.resend import create_order_message
-from seckill.admission import metrics
+from seckill.admission import metrics, spans
 from seckill.admission.answers import accepted, already_reserved, ended, live_status
 from seckill.admission.breaker import Breaker
 from seckill.admission.problems import Answer, ready
@@ -166,6 +165,7 @@ class Purchases:
         self, activity_id: int, tickets: list[Ticket], requests: list[ReserveRequest]
     ) -> None:
         faultpoint.hit("web.before_reserve")
+        start_ns = time.time_ns()
         replies = await self._twice(
             verbs.reserve(
                 activity_id=activity_id,
@@ -192,22 +192,16 @@ class Purchases:
             else:
                 await self._refuse_or_repeat(activity_id, ticket, reply)
         if mine:
+            spans.reserved((reservation for _, _, reservation in mine), start_ns=start_ns)
             await self._send(activity_id, mine)
 
     async def _send(self, activity_id: int, mine: list[Mine]) -> None:
         """Send the batch once, answer, then mark what the broker confirmed."""
         started = time.perf_counter()
-        result = await self._producer.send(
-            [create_order_message(reservation, send_attempt=1) for _, _, reservation in mine],
-            timeout_ms=self._send_budget_ms,
-        )
+        messages = [create_order_message(reservation, send_attempt=1) for _, _, reservation in mine]
+        result = await self._producer.send(messages, timeout_ms=self._send_budget_ms)
         metrics.BATCH_SIZE.observe(len(mine))
-        published(
-            topic=ORDER_CREATE,
-            outcome=result.outcome,
-            messages=len(mine),
-            seconds=time.perf_counter() - started,
-        )
+        record_send(messages, result, seconds=time.perf_counter() - started)
         faultpoint.hit("web.after_send")
         if result.outcome is SendOutcome.CONFIRMED:
             self._breaker.reset()
@@ -226,7 +220,6 @@ class Purchases:
                 metrics.MARK_LOST.inc(len(mine))
             faultpoint.hit("web.after_mark")
             return
-        _log_unsent(result, mine)
         if result.outcome is SendOutcome.UNKNOWN:
             for ticket, _, reservation in mine:
                 self._accept(ticket, reservation, "PENDING")
@@ -349,25 +342,3 @@ def _new_traceparent() -> str:
     bits = random.getrandbits(192) | 1 << 64 | 1  # neither id may be zero
     text = f"{bits:048x}"
     return f"00-{text[:32]}-{text[32:]}-00"
-
-
-def _log_unsent(result: SendResult, mine: Sequence[Mine]) -> None:
-    """One line for each message whose fate is not "stored": with every id, without its payload."""
-    for _, _, reservation in mine:
-        log.warning(
-            "publish_not_confirmed",
-            outcome=result.outcome.value,
-            failure=result.failure.value if result.failure else "",
-            code=result.code,
-            detail=result.detail,
-            topic=ORDER_CREATE,
-            tag=TAG_CREATE_ORDER,
-            message_id=reservation.message_id,
-            reservation_id=reservation.reservation_id,
-            order_id=reservation.order_id,
-            request_id=reservation.request_id,
-            activity_id=reservation.activity_id,
-            sku_id=reservation.sku_id,
-            send_attempt=1,
-            traceparent=reservation.traceparent,
-        )
