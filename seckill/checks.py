@@ -99,6 +99,18 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
             "SECKILL_TRACES is off or otlp, SECKILL_TRACE_RATIO from 0 to 1",
             "E020",
         ),
+        (
+            s.SECKILL_GOVERNOR_TTL_MS >= 2_500,
+            "SECKILL_GOVERNOR_TTL_MS must be at least 2500: the governor speaks once a second",
+            "E016",
+        ),
+        (
+            1 <= s.SECKILL_CONSUMER_WORKERS <= s.SECKILL_CONSUMER_WORKERS_MAX
+            and s.SECKILL_SAFE_TRANSACTIONS >= 1,
+            "SECKILL_CONSUMER_WORKERS is 1 to SECKILL_CONSUMER_WORKERS_MAX, "
+            "SECKILL_SAFE_TRANSACTIONS at least 1",
+            "E017",
+        ),
     ]
     return [Error(text, id=f"seckill.{code}") for holds, text, code in rules if not holds]
 

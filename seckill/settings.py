@@ -84,7 +84,21 @@ try:
     SECKILL_MAX_PENDING: int = env.int("SECKILL_MAX_PENDING", 2_000)
     SECKILL_WEB_ROLE: str = env.str("SECKILL_WEB_ROLE", "all")
     SECKILL_WEB_PROCESSES: int = env.int("SECKILL_WEB_PROCESSES", 2)
-    SECKILL_GOVERNOR: str = env.str("SECKILL_GOVERNOR", "off")
+
+    # --- Governor (docs/governor.md) ------------------------------------------------------------
+    SECKILL_GOVERNOR: str = env.str("SECKILL_GOVERNOR", "on")
+    SECKILL_GOVERNOR_TTL_MS: int = env.int("SECKILL_GOVERNOR_TTL_MS", 3_000)
+    # New purchases a second of the whole system while no governor is heard of.
+    SECKILL_GOVERNOR_STALE_RATE: float = env.float("SECKILL_GOVERNOR_STALE_RATE", 500.0)
+    # Order transactions at a time that the database bears (manage.py calibrate_budget).
+    SECKILL_SAFE_TRANSACTIONS: int = env.int("SECKILL_SAFE_TRANSACTIONS", 8)
+    # Orders a second that the consumers are known to make; 0: the governor learns it.
+    SECKILL_DRAIN_RATE: float = env.float("SECKILL_DRAIN_RATE", 0.0)
+    # From accepted to order, for 99.9 % of the buyers.
+    SECKILL_ORDER_SLO_S: float = env.float("SECKILL_ORDER_SLO_S", 3.0)
+    # Bytes a second of WAL that the disk bears; 0: only waits are judged.
+    SECKILL_WAL_LIMIT: int = env.int("SECKILL_WAL_LIMIT", 0)
+    SECKILL_GOVERNOR_DAYS: int = env.int("SECKILL_GOVERNOR_DAYS", 14)
 
     # --- Scanner ------------------------------------------------------------------------------
     SECKILL_SCAN_LEASE_MS: int = env.int("SECKILL_SCAN_LEASE_MS", 5_000)
@@ -98,6 +112,9 @@ try:
     SECKILL_MIN_INVISIBLE_LEFT_S: int = env.int("SECKILL_MIN_INVISIBLE_LEFT_S", 7)
     SECKILL_LONG_POLL_S: int = env.int("SECKILL_LONG_POLL_S", 5)
     SECKILL_POLLERS: int = env.int("SECKILL_POLLERS", 2)
+    # Loops of a group in one process: at work while nobody governs, and the most a governor gets.
+    SECKILL_CONSUMER_WORKERS: int = env.int("SECKILL_CONSUMER_WORKERS", 1)
+    SECKILL_CONSUMER_WORKERS_MAX: int = env.int("SECKILL_CONSUMER_WORKERS_MAX", 2)
     SECKILL_BATCH_MAX: int = env.int("SECKILL_BATCH_MAX", 128)
     SECKILL_STATEMENT_TIMEOUT_MS: int = env.int("SECKILL_STATEMENT_TIMEOUT_MS", 5_000)
     SECKILL_LOCK_TIMEOUT_MS: int = env.int("SECKILL_LOCK_TIMEOUT_MS", 2_000)
