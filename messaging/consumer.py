@@ -14,7 +14,7 @@ from django.db import close_old_connections, connection
 
 import faultpoint
 import telemetry
-from messaging import metrics, pauses, quarantine, spans
+from messaging import metrics, pauses, pool_wait, quarantine, spans
 from messaging.acks import Acks
 from messaging.attempt import Handler, Outage, Settled, settle
 from messaging.backpressure import Backoff, QuarantineBreaker
@@ -162,6 +162,8 @@ class GroupConsumer:
         metrics.INFLIGHT.labels(self._group.name).set(len(batch))
         started = time.monotonic()
         close_old_connections()
+        pool_wait.acquire("consumer")
+        metrics.POOL_ACQUIRED.labels("consumer").inc()
         try:
             for settled in (
                 settle(batch, handler=self._traced, max_retries=self._group.max_retries)
@@ -174,6 +176,7 @@ class GroupConsumer:
             self._backoff.reset()
         finally:
             close_old_connections()
+            metrics.POOL_ACQUIRED.labels("consumer").dec()
             metrics.INFLIGHT.labels(self._group.name).set(0)
             metrics.CONSUME_SECONDS.labels(self._group.topic).observe(time.monotonic() - started)
             metrics.CONSUME_BATCH.labels(self._group.topic).observe(len(batch))

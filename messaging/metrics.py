@@ -76,7 +76,22 @@ RECEIVE_FAILURE: Final = Counter(
     "mq_receive_failure_total", "Receives that the broker did not answer.", ["group"]
 )
 
+BROKER_EXPORTER_UP: Final = Gauge(
+    "mq_broker_exporter_up", "1 while the broker's own exporter answers.",
+    multiprocess_mode="livemax",
+)  # fmt: skip
+
 # --- PostgreSQL, as seen by the loops -----------------------------------------------------------
+POOL_WAIT: Final = Histogram(
+    "pg_pool_wait_seconds",
+    "How long a unit of work waited for a connection.",
+    ["pool"],
+    buckets=(0.0005, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 3),
+)
+POOL_ACQUIRED: Final = Gauge(
+    "pg_pool_acquired", "Connections that a unit of work holds.", ["pool"],
+    multiprocess_mode="livesum",
+)  # fmt: skip
 PG_DEADLOCK: Final = Counter("pg_deadlock_total", "Units of work that ended with 40P01.")
 PG_SERIALIZATION_RETRY: Final = Counter(
     "pg_serialization_retry_total", "Units tried again in place.", ["sqlstate"]

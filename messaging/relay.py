@@ -18,7 +18,7 @@ import structlog
 from django.db import close_old_connections
 
 import faultpoint
-from messaging import metrics, outbox_rows
+from messaging import metrics, outbox_rows, pool_wait
 from messaging.backpressure import backoff_s
 from messaging.broker.base import FailureClass, OutgoingMessage, Producer, SendOutcome, SendResult
 from messaging.envelope import SCHEMA_VERSION
@@ -84,6 +84,7 @@ class Relay:
             One statement to claim, one for each kind of end; no transaction while publishing.
         """
         close_old_connections()
+        pool_wait.acquire("sender")
         token = uuid.uuid4()
         claimed_at = time.monotonic()
         rows = outbox_rows.claim(

@@ -15,6 +15,7 @@ from django.db import connection
 from messaging import metrics, partitions, selectors
 from messaging.backpressure import Backoff, IdleWait, lane_must_wait
 from messaging.broker.base import Broker
+from messaging.broker_metrics import keep_backlogs
 from messaging.outbox import LANE_COMPENSATE, LANE_EVENTS, LANE_TIMEOUTS
 from messaging.pulse import LoopState, Pulse
 from messaging.relay import Relay
@@ -52,7 +53,10 @@ def sender_loops(broker: Broker, stop: StopSignal, *, once: bool = False) -> lis
     loops = [
         Loop(name=name, run=LaneLoop(relay, lane=lane, once=once).run) for name, lane in _THREADS
     ]
-    return loops if once else [*loops, Loop(name="gauges", run=keep_gauges)]
+    if once:
+        return loops
+    more = (Loop(name="gauges", run=keep_gauges), Loop(name="broker-gauges", run=keep_backlogs))
+    return [*loops, *more]
 
 
 class LaneLoop:

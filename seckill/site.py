@@ -6,6 +6,7 @@ lives as long as the process, so that connections persist and are bounded.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from asgiref.sync import ThreadSensitiveContext
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
+
+from messaging.pool_wait import holding
 
 
 class Site:
@@ -39,10 +42,12 @@ class Site:
         send: Callable[[Any], Awaitable[None]],
     ) -> None:
         """Answer one HTTP request."""
+        asked_at = time.monotonic()
         lane = await self._free.get()
         try:
-            async with ThreadSensitiveContext(executor=lane):
-                await self._handler(scope, receive, send)
+            with holding("web", asked_at=asked_at):
+                async with ThreadSensitiveContext(executor=lane):
+                    await self._handler(scope, receive, send)
         finally:
             self._free.put_nowait(lane)
 

@@ -6,12 +6,15 @@ streams read through it, too.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import close_old_connections, connections
+
+from messaging.pool_wait import holding
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +33,8 @@ class DatabaseThreads:
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a blocking function that reads the database; its exceptions pass through."""
-        call: Callable[[], R] = partial(_fresh, partial(function, *args, **kwargs))
+        asked_at = time.monotonic()
+        call: Callable[[], R] = partial(_fresh, partial(function, *args, **kwargs), asked_at)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:
@@ -41,12 +45,13 @@ class DatabaseThreads:
         self._pool.shutdown(wait=True)
 
 
-def _fresh(call: Callable[[], R]) -> R:
-    close_old_connections()
-    try:
-        return call()
-    finally:
+def _fresh(call: Callable[[], R], asked_at: float) -> R:
+    with holding("web", asked_at=asked_at):
         close_old_connections()
+        try:
+            return call()
+        finally:
+            close_old_connections()
 
 
 def _close_mine(together: threading.Barrier) -> Any:
