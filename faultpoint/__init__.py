@@ -8,6 +8,10 @@ the point just before it acts, so that a test can wait for it. Actions:
 - `stop`: SIGSTOP to this process (the test sends SIGCONT);
 - `raise`: RuntimeError.
 
+`SECKILL_FAULTPOINT_ARM_DIR` names a folder in which a file, called like a point and holding an
+action, arms it for whichever process passes it next (that one takes the file away): a fault search
+arms running processes so.
+
 A point that nobody armed is a call of a function that returns at once. Production refuses to start
 with armed points (system check `seckill.E011`) unless SECKILL_FAULTPOINTS_ALLOWED=1 stands beside.
 """
@@ -68,16 +72,19 @@ def _parse(spec: str) -> dict[str, tuple[str, int]]:
 
 
 _armed: Final = _parse(os.environ.get("SECKILL_FAULTPOINTS", ""))
+_ARM_DIR: Final = os.environ.get("SECKILL_FAULTPOINT_ARM_DIR", "")
 _hits: Final[dict[str, int]] = {}
 
 
 def armed() -> frozenset[str]:
-    """Return the names of the armed points."""
-    return frozenset(_armed)
+    """Return the names of the points that may act in this process."""
+    return POINTS if _ARM_DIR else frozenset(_armed)
 
 
 def hit(point: str) -> None:
     """Pass a named point; acts only when armed and this is the Nth hit."""
+    if _ARM_DIR:
+        _hit_by_file(point)
     if not _armed or point not in _armed:
         return
     action, nth = _armed[point]
@@ -87,6 +94,20 @@ def hit(point: str) -> None:
     marker = os.environ.get("SECKILL_FAULTPOINT_DIR")
     if marker:
         (Path(marker) / point).touch()
+    _act(action, point)
+
+
+def _hit_by_file(point: str) -> None:
+    """Act when a file arms this point; one process alone gets to rename it."""
+    taken = Path(_ARM_DIR) / f"{point}.taken"
+    try:
+        (Path(_ARM_DIR) / point).rename(taken)
+    except FileNotFoundError:
+        return
+    _act(taken.read_text().strip(), point)
+
+
+def _act(action: str, point: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":
