@@ -19,7 +19,7 @@ from seckill.demo.processes import (
     run_environment,
     wait_http,
 )
-from seckill.demo.supervision import StartFailed, Supervisor
+from seckill.demo.supervision import Program, StartFailed, Supervisor
 
 ADMIN: Final = "admin"
 
@@ -87,12 +87,19 @@ class Rig:
         call_command("provision_broker", stdout=io.StringIO())
         self._set_admin_password()
 
-    def start(self, *, port: int = 8000, only: Collection[str] | None = None) -> None:
+    def start(
+        self,
+        *,
+        port: int = 8000,
+        only: Collection[str] | None = None,
+        adapt: Callable[[Program], Program] = lambda program: program,
+    ) -> None:
         """Start the processes; the web server takes `port` or the next free one.
 
         Args:
             port: preferred.
             only: names of the programs to start now; the others wait for `start_program`.
+            adapt: changes a program before it starts.
 
         Raises:
             StartFailed: one of them does not start.
@@ -101,7 +108,7 @@ class Rig:
         self._supervisor.end_leftovers()
         self.port = free_port(port)
         programs = [
-            replace(program, autostart=only is None or program.name in only)
+            adapt(replace(program, autostart=only is None or program.name in only))
             for program in product_programs(port=self.port)
         ]
         self.names = tuple(program.name for program in programs)
