@@ -14,12 +14,12 @@ from django.db import close_old_connections, connection
 
 import faultpoint
 import telemetry
-from messaging import metrics, pauses, pool_wait, quarantine, spans
+from messaging import metrics, pauses, pool_wait, quarantine, replays, spans
 from messaging.acks import Acks
 from messaging.attempt import Handler, Outage, Settled, settle
 from messaging.backpressure import Backoff, QuarantineBreaker
 from messaging.broker.base import ReceivedMessage, Receiver
-from messaging.disposition import Disposition
+from messaging.disposition import OTHER_GROUP, Disposition
 from messaging.facts import BodyFacts
 from messaging.flow_meter import FlowMeter
 from messaging.inflow import RECEIVE_MAX, Inflow, LoopOptions
@@ -158,7 +158,7 @@ class GroupConsumer:
         """
         faultpoint.hit("consumer.after_receive")
         self._meter.took(batch)
-        batch = self._in_time(batch)
+        batch = self._in_time(self._meant_for_us(batch))
         metrics.INFLIGHT.labels(self._group.name).set(len(batch))
         started = time.monotonic()
         close_old_connections()
@@ -180,6 +180,16 @@ class GroupConsumer:
             metrics.INFLIGHT.labels(self._group.name).set(0)
             metrics.CONSUME_SECONDS.labels(self._group.topic).observe(time.monotonic() - started)
             metrics.CONSUME_BATCH.labels(self._group.topic).observe(len(batch))
+
+    def _meant_for_us(self, batch: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+        """Ack and count replays that are meant for another group of the topic."""
+        others = [m for m in batch if replays.is_for_another(m, group=self._group.name)]
+        if not others:
+            return batch
+        metrics.REPLAY_SKIPPED.labels(self._group.name).inc(len(others))
+        done = [Settled(message=message, decision=OTHER_GROUP) for message in others]
+        self._acks.submit(done, left=(), tx_latency_ms=0.0)
+        return [message for message in batch if message not in others]
 
     def _in_time(self, batch: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
         """Leave what might come again before its commit, unless this is its last delivery."""

@@ -25,6 +25,8 @@ class Decision:
 
 DONE = Decision(disposition=Disposition.ACK_DONE)
 DUPLICATE = Decision(disposition=Disposition.ACK_DUPLICATE)
+# A replay that is meant for another group: acked without an effect.
+OTHER_GROUP = Decision(disposition=Disposition.ACK_DONE, reason="REPLAY_FOR_ANOTHER_GROUP")
 
 
 def rejected(reason: str) -> Decision:

@@ -121,6 +121,9 @@ QUARANTINE_OLDEST: Final = Gauge(
     "mq_dlq_oldest_age_seconds", "Age of the oldest open quarantine row.", ["group"],
     multiprocess_mode="livemax",
 )  # fmt: skip
+REPLAY_SKIPPED: Final = Counter(
+    "mq_replay_skipped_total", "Replays meant for another group: acked without effect.", ["group"]
+)
 DLQ_REPLAY: Final = Counter("mq_dlq_replay_total", "Replays of quarantined messages.", ["result"])
 PARTITION_DAYS_LEFT: Final = Gauge(
     "messaging_partition_days_left", "Days after today that all tables are ready for.",

@@ -159,7 +159,10 @@ def mark_poison(items: Sequence[Poison], *, token: uuid.UUID) -> int:
             ],
         )
         ours = {row_id for (row_id,) in cursor.fetchall()}
-        quarantine.store_in_transaction([_entry(item) for item in items if item.row.id in ours])
+        quarantine.store_in_transaction(
+            # A replay reports back to its batch, which decides; it is in quarantine already.
+            [_entry(item) for item in items if item.row.id in ours and not item.row.replay_id]
+        )
     return len(ours)
 
 

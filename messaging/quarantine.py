@@ -39,6 +39,7 @@ ON CONFLICT (consumer_group, message_id, body_sha256) DO UPDATE SET
     last_at = now(),
     reason = excluded.reason,
     error = excluded.error,
+    properties = messaging_quarantine.properties || excluded.properties,  -- the newest replay's
     delivery_attempt = greatest(messaging_quarantine.delivery_attempt, excluded.delivery_attempt),
     status = 'OPEN',
     resolved_at = NULL,
