@@ -59,6 +59,11 @@ def mark(activity_id: int) -> str:
     return f"{tag(activity_id)}:mark"
 
 
+def answers(activity_id: int) -> str:
+    """Hash: code of an answer → how many buyers got it, counted by admission for the monitor."""
+    return f"{tag(activity_id)}:answers"
+
+
 def events_channel(activity_id: int) -> str:
     """Pub/sub channel of an activity's reservation status changes, for SSE."""
     return f"{tag(activity_id)}:events"

@@ -49,7 +49,7 @@ def reservation_of(
     )
 
 
-def _pairs(raw: Any) -> list[tuple[Any, Any]]:
+def flat_pairs(raw: Any) -> list[tuple[Any, Any]]:
     """Read pairs, flat, nested or as a map: whatever the client and its protocol make of them."""
     if isinstance(raw, Mapping):
         return list(raw.items())
@@ -58,7 +58,8 @@ def _pairs(raw: Any) -> list[tuple[Any, Any]]:
     return list(zip(raw[::2], raw[1::2], strict=True))
 
 
-def _now_ms(time: Sequence[Any]) -> int:
+def time_ms(time: Sequence[Any]) -> int:
+    """Read an answer of TIME as epoch milliseconds."""
     return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
@@ -67,8 +68,8 @@ def due_ids(*, activity_id: int, limit: int) -> Call[list[str]]:
 
     def parse(raw: Any) -> list[str]:
         time, page = raw
-        now = _now_ms(time)
-        return [rid for rid, score in _pairs(page) if float(score) <= now]
+        now = time_ms(time)
+        return [rid for rid, score in flat_pairs(page) if float(score) <= now]
 
     pending = keys.mq_pending(activity_id)
     return Call(commands=(("TIME",), ("ZRANGE", pending, 0, limit - 1, "WITHSCORES")), parse=parse)
@@ -100,7 +101,7 @@ def gate_state(*, activity_id: int, sku_id: int) -> Call[GateState | None]:
     """Read one gate and its stock; None when the gate's hash is missing."""
 
     def parse(raw: Any) -> GateState | None:
-        gate: dict[str, str] = dict(_pairs(raw[0]))
+        gate: dict[str, str] = dict(flat_pairs(raw[0]))
         if "status" not in gate:
             return None
         return GateState(
@@ -137,7 +138,7 @@ def holders(*, activity_id: int, sku_id: int) -> Call[dict[str, str]]:
     """Read who holds units of a SKU: user → reservation."""
     return Call(
         commands=(("HGETALL", keys.buyers(activity_id, sku_id)),),
-        parse=lambda raw: dict(_pairs(raw[0])),
+        parse=lambda raw: dict(flat_pairs(raw[0])),
     )
 
 
@@ -159,7 +160,7 @@ def open_page(
                 "WITHSCORES",
             ),
         ),
-        parse=lambda raw: [(rid, int(float(score))) for rid, score in _pairs(raw[0])],
+        parse=lambda raw: [(rid, int(float(score))) for rid, score in flat_pairs(raw[0])],
     )
 
 
@@ -170,9 +171,9 @@ def pending_stats(*, activity_id: int) -> Call[PendingStats]:
         time, pending, oldest, open_count = raw
         return PendingStats(
             pending=int(pending),
-            oldest_due_ms=int(float(_pairs(oldest)[0][1])) if oldest else 0,
+            oldest_due_ms=int(float(flat_pairs(oldest)[0][1])) if oldest else 0,
             open=int(open_count),
-            redis_now_ms=_now_ms(time),
+            redis_now_ms=time_ms(time),
         )
 
     pending = keys.mq_pending(activity_id)

@@ -9,6 +9,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from seckill.api import health
+from seckill.monitor import views as monitor
 from seckill.pages import views as pages
 
 admin.site.site_header = "seckill"
@@ -24,6 +25,9 @@ urlpatterns = [
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
     path("api/docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
     path("admin/preflight/<int:activity_id>/", pages.preflight, name="preflight"),
+    path("admin/monitor/", admin.site.admin_view(monitor.monitor), name="monitor"),
+    path("admin/monitor/data/", admin.site.admin_view(monitor.data), name="monitor_data"),
+    path("admin/monitor/workers/", admin.site.admin_view(monitor.workers), name="monitor_workers"),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -7,6 +7,7 @@ import secrets
 import socket
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -18,8 +19,10 @@ import telemetry
 from inventory import selectors, verbs
 from inventory.admission_rules import RulesSnapshot, rules_mark, rules_snapshot
 from inventory.contracts import GateState, Reservation
+from inventory.errors import InventoryError
 from inventory.gate import AsyncGate
 from inventory.states import ActivityStatus
+from inventory.watch import count_answers
 from messaging.broker import broker
 from messaging.broker.base import AsyncProducer
 from orders.selectors import reservation_status
@@ -35,6 +38,8 @@ from seckill.admission.rules import REFRESH_S, Rules
 from seckill.admission.soldout import SoldOut
 from seckill.admission.tokens import verifier
 from seckill.api.events import StatusStreams, stream_target
+from seckill.monitor.stream import PATH as MONITOR_PATH
+from seckill.monitor.stream import MonitorStreams
 from seckill.site import Site
 
 log = structlog.get_logger(__name__)
@@ -83,6 +88,8 @@ class WebProcess:
             stream = stream_target(path)
             if stream is not None:
                 await parts.streams(scope, receive, send, stream)
+            elif path == MONITOR_PATH:
+                await parts.monitor(scope, receive, send)
             else:
                 await parts.site(scope, receive, send)
             return
@@ -170,6 +177,7 @@ class Parts:
             limits=lambda: limits,
         )
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
+        self.monitor = MonitorStreams(gate=self.gate, database=self.database)
         self.site = Site(_django(), lanes=_SITE_LANES)
         loop = asyncio.get_running_loop()
         self._ticker = loop.create_task(self._tick())
@@ -192,8 +200,20 @@ class Parts:
         """Hand the hot path's own counts to the metrics once a second."""
         while True:
             await asyncio.sleep(1)
-            metrics.flush()
             metrics.QUEUED.set(self.admission.queued)
+            await self._count_answers()
+
+    async def _count_answers(self) -> None:
+        """Hand the counts of a second to the metrics and, for each known sale, to its monitor."""
+        by_sale: dict[int, Counter[str]] = {}
+        for target, counts in metrics.flush().items():
+            if self.catalogue.known(target):
+                by_sale.setdefault(target[0], Counter()).update(counts)
+        for activity_id, counts in by_sale.items():
+            try:
+                await self.gate.run(count_answers(activity_id=activity_id, counts=counts))
+            except InventoryError:
+                log.warning("answers_not_counted", activity_id=activity_id, answers=counts.total())
 
     async def _follow_rules(self) -> None:
         """Keep the rules of admission young; without the database the last ones stand."""
@@ -207,13 +227,14 @@ class Parts:
     async def close(self) -> None:
         """Finish in-flight batches, end streams, close connections."""
         await self.streams.close()
+        await self.monitor.close()
         try:
             await asyncio.wait_for(self.admission.drain(), timeout=_DRAIN_S)
         except TimeoutError:
             log.error("admission_not_drained", queued=self.admission.queued)
         self._ticker.cancel()
         self._rules_follower.cancel()
-        metrics.flush()
+        await self._count_answers()
         await self.sold_out.close()
         await self.producer.close()
         await self.gate.close()

@@ -107,7 +107,7 @@ class Admission:
             answer = await self._purchase(scope, receive, target)
         except Refused as refused:
             answer = ready(refused.code)
-        metrics.answered(answer.code)
+        metrics.answered(answer.code, target)
         await send(
             {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
         )

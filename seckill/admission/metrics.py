@@ -35,16 +35,26 @@ BREAKER_OPEN: Final = Gauge(
     multiprocess_mode="livemax",
 )
 
-_answers: Final[defaultdict[str, int]] = defaultdict(int)
+# (activity, SKU) as asked for, code → answers since the last flush. Whatever clients invent is
+# forgotten a second later.
+_answers: Final[defaultdict[tuple[tuple[int, int], str], int]] = defaultdict(int)
 
 
-def answered(code: str) -> None:
-    """Count one answer by its problem code or public status."""
-    _answers[code] += 1
+def answered(code: str, target: tuple[int, int]) -> None:
+    """Count one answer by its problem code or public status.
+
+    Args:
+        code: what was answered.
+        target: (activity, SKU) that the request named; nobody need know them.
+    """
+    _answers[target, code] += 1
 
 
-def flush() -> None:
-    """Hand the collected counts to the registry."""
-    for code, count in list(_answers.items()):
+def flush() -> dict[tuple[int, int], dict[str, int]]:
+    """Hand the collected counts to the registry, and return them by (activity, SKU) and code."""
+    by_target: dict[tuple[int, int], dict[str, int]] = {}
+    for (target, code), count in _answers.items():
         ANSWERS.labels(code).inc(count)
-        _answers[code] -= count
+        by_target.setdefault(target, {})[code] = count
+    _answers.clear()
+    return by_target

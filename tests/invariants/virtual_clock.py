@@ -78,7 +78,7 @@ def virtual_clock() -> Iterator[VirtualClock]:
             for name, script in SCRIPTS.items():
                 if _TIME in script.source:
                     patch.setitem(SCRIPTS, name, _turned(script))
-            patch.setattr(reads, "_now_ms", lambda _: clock.now_ms)
+            patch.setattr(reads, "time_ms", lambda _: clock.now_ms)
             yield clock
     finally:
         client.close()

@@ -1,0 +1,27 @@
+"""`manage.py run_monitor`: the sampler of the live sale monitor."""
+
+import argparse
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from messaging.worker import leave, serve
+from seckill.monitor.loop import monitor_loop, sample_once
+from seckill.monitor.sampler import Sampler
+
+
+class Command(BaseCommand):
+    help = (
+        "Looks at the running sales once a second and keeps what it saw in Redis, for the live "
+        "sale monitor (/admin/monitor/). Of several such processes one looks. SIGTERM ends it."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--once", action="store_true", help="look once and exit")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["once"]:
+            done = sample_once(Sampler(name="once"), "once")
+            self.stdout.write("sampled" if done else "another process samples")
+            return
+        leave(serve(role="monitor", loops=[monitor_loop()]))
