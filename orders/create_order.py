@@ -157,7 +157,11 @@ def create_orders(messages: Sequence[Incoming]) -> list[Decision]:
             faultpoint.hit("consumer.before_commit")
         decisions |= batch.decisions
         known = batch.known
-        metrics.ORDERS_CREATED.inc(sum(one == DONE for one in batch.decisions.values()))
+        metrics.count_orders(
+            item.message.reservation_created_at
+            for message_id, item in fresh.items()
+            if batch.decisions[message_id] == DONE
+        )
     confirm_known([one for one in known if one.wants_confirm])
     seen: set[str] = set()
     return [_once(item.message.message_id, decisions, seen) for item in messages]

@@ -1,13 +1,22 @@
 """All metrics of orders: names as in docs/metrics.md."""
 
+import time
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
+
+from messaging.envelope import parse_instant
 
 ORDER_TX_LATENCY: Final = Histogram(
     "order_tx_latency_seconds",
     "The order transaction, one batch, from BEGIN to COMMIT.",
     buckets=(0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5),
+)
+AFTER_RESERVATION: Final = Histogram(
+    "order_after_reservation_seconds",
+    "From the reservation at the gate to the committed order.",
+    buckets=(0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60, 300),
 )
 ORDERS_CREATED: Final = Counter("order_created_total", "Orders committed.")
 CANCEL_MESSAGE: Final = Counter("cancel_message_total", "Cancel triggers looked at.")
@@ -75,3 +84,48 @@ HELD_GAVE_UP: Final = Counter(
 RECONCILE: Final = Counter(
     "reconcile_difference_total", "Differences between the stores.", ["kind", "action"]
 )  # the names of Action, in lower case
+
+# --- Numbers of the books, read every 5 s by the scanner's job `gauges` ---------------------------
+OVERDUE: Final = Gauge(
+    "orders_overdue_unclosed",
+    "Unpaid orders more than 30 s past their end that nobody has cancelled.",
+    multiprocess_mode="livemax",
+)
+RELEASE_OLDEST: Final = Gauge(
+    "reservation_release_due_oldest_age_seconds",
+    "Age of the oldest release that the gate was not given yet.",
+    multiprocess_mode="livemax",
+)
+PAYMENT_UNKNOWN: Final = Gauge(
+    "payment_submit_unknown",
+    "Payment attempts whose result the provider has not told.",
+    multiprocess_mode="livemax",
+)
+REFUND_UNSETTLED: Final = Gauge(
+    "refund_unsettled",
+    "Refunds that have not succeeded or failed yet.",
+    multiprocess_mode="livemax",
+)
+WEBHOOK_PARKED: Final = Gauge(
+    "payment_webhook_parked", "Webhooks that wait for their payment.", multiprocess_mode="livemax"
+)
+PG_ACTIVE: Final = Gauge(
+    "pg_active_connections",
+    "Client connections of this database that run a statement.",
+    multiprocess_mode="livemax",
+)
+PG_LOCK_WAITERS: Final = Gauge(
+    "pg_lock_waiters", "Client connections that wait for a lock.", multiprocess_mode="livemax"
+)
+
+
+def count_orders(reserved_at: Iterable[str]) -> None:
+    """Count orders that were committed just now, and how long each took since its reservation.
+
+    Args:
+        reserved_at: the `reservation_created_at` of each.
+    """
+    now_s = time.time()
+    for instant in reserved_at:
+        ORDERS_CREATED.inc()
+        AFTER_RESERVATION.observe(max(0.0, now_s - parse_instant(instant).timestamp()))

@@ -18,6 +18,7 @@ from messaging.sqlstate import ErrorClass, classify, reason_of
 from messaging.worker import Loop, StopSignal
 from orders import metrics
 from orders.scan.gate_ops import GateOpsJob
+from orders.scan.gauges import GaugesJob
 from orders.scan.held import HeldJob
 from orders.scan.mark import MarkJob
 from orders.scan.overdue import OverdueJob
@@ -66,6 +67,7 @@ JOBS: Final[dict[str, Callable[[], Job]]] = {
     VoidJob.name: VoidJob,
     MarkJob.name: MarkJob,
     HeldJob.name: HeldJob,
+    GaugesJob.name: GaugesJob,
 }
 
 

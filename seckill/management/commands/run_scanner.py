@@ -15,8 +15,8 @@ class Command(BaseCommand):
         "has no outcome), overdue (cancels unpaid orders), release (gives units back), gate_ops "
         "(drives operators' changes), payments, refunds and webhooks (settle what the provider "
         "has not answered clearly), void (ends the orders of voided sales), mark (notices "
-        "a lost gate and older copies), held (ends what no ticket ended). SIGTERM finishes what "
-        "is in flight; a second signal ends at once."
+        "a lost gate and older copies), held (ends what no ticket ended), gauges (numbers for the "
+        "metrics). SIGTERM finishes what is in flight; a second signal ends at once."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
