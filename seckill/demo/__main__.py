@@ -28,6 +28,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stock", type=int, default=1_000, help="units on sale (default 1000)")
     parser.add_argument("--exit", action="store_true", help="stop everything at the end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
+    parser.add_argument(
+        "--incident",
+        action="store_true",
+        help="let the sale go wrong and leave its dead messages to you: docs/operations/dlq.md",
+    )
     return parser
 
 
@@ -66,7 +71,7 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
     console.print("2/4  tables, topics and consumer groups: seconds")
     rig.prepare()
     console.print("3/4  the processes: web, consumers, sender, scanner, schedules")
-    rig.start()
+    _start(rig, incident=options.incident)
     rig.wait_web()
     rig.wait_workers()
     count, megabytes = rig.supervisor.python_memory_mb()
@@ -76,12 +81,31 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
         soft_wrap=True,
     )
     console.print(f"4/4  the sale: {options.buyers} buyers, {options.stock} units")
-    result = _sell(rig, console, options)
+    result = (_go_wrong if options.incident else _sell)(rig, console, options)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if not options.exit:
-        _stay(rig, console, result["activity"])
+        _stay(rig, console, result["activity"], incident=options.incident)
     return 1 if result["breaches"] else 0
+
+
+def _start(rig: Rig, *, incident: bool) -> None:
+    if not incident:
+        rig.start()
+        return
+    from seckill.demo.incident import faulty_build, fixed_build
+
+    rig.start(adapt=faulty_build, more=fixed_build)
+
+
+def _go_wrong(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, object]:
+    from seckill.demo import incident
+
+    told = incident.unfold(rig, console, buyers=options.buyers, stock=options.stock)
+    result = incident.report(told, environment=rig.environment)
+    console.print()
+    incident.show(console, told, result, base_url=rig.base_url)
+    return result
 
 
 def _sell(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, object]:
@@ -98,7 +122,7 @@ def _sell(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, 
     return result
 
 
-def _stay(rig: Rig, console: Console, activity: object) -> None:
+def _stay(rig: Rig, console: Console, activity: object, *, incident: bool) -> None:
     """Leave everything up until Ctrl-C."""
     console.print()
     console.print(f"activity page  {rig.base_url}/activities/{activity}/")
@@ -107,6 +131,10 @@ def _stay(rig: Rig, console: Console, activity: object) -> None:
     console.print(f"logs           {rig.supervisor.logs}", soft_wrap=True)
     console.print("Ctrl-C stops the processes; bin/stack down stops the servers.", style="bold")
     try:
+        if incident:
+            from seckill.demo.incident import wait_to_deploy
+
+            wait_to_deploy(rig, console)
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:

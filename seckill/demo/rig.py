@@ -93,6 +93,7 @@ class Rig:
         port: int = 8000,
         only: Collection[str] | None = None,
         adapt: Callable[[Program], Program] = lambda program: program,
+        more: Callable[[tuple[Program, ...]], tuple[Program, ...]] = lambda programs: (),
     ) -> None:
         """Start the processes; the web server takes `port` or the next free one.
 
@@ -100,6 +101,7 @@ class Rig:
             port: preferred.
             only: names of the programs to start now; the others wait for `start_program`.
             adapt: changes a program before it starts.
+            more: makes further programs of the product's own.
 
         Raises:
             StartFailed: one of them does not start.
@@ -107,10 +109,12 @@ class Rig:
         self._supervisor = Supervisor(folder=self.folder, environment=self.environment)
         self._supervisor.end_leftovers()
         self.port = free_port(port)
+        known = product_programs(port=self.port)
         programs = [
             adapt(replace(program, autostart=only is None or program.name in only))
-            for program in product_programs(port=self.port)
+            for program in known
         ]
+        programs += more(known)
         self.names = tuple(program.name for program in programs)
         self._workers = sum(p.count for p in programs if p.autostart and "manage.py" in p.argv)
         self._supervisor.start(programs)
