@@ -23,6 +23,7 @@ from messaging.disposition import OTHER_GROUP, Disposition
 from messaging.facts import BodyFacts
 from messaging.flow_meter import FlowMeter
 from messaging.inflow import RECEIVE_MAX, Inflow, LoopOptions
+from messaging.pace import Pace, PaceOf
 from messaging.pulse import LoopState, Pulse
 from messaging.sqlstate import ErrorClass, classify, reason_of
 from messaging.topology import GroupSpec
@@ -62,6 +63,7 @@ def run_loop(
     *,
     pulse: Pulse | None = None,
     options: LoopOptions | None = None,
+    pace: PaceOf | None = None,
     once: bool = False,
 ) -> None:
     """Consume until `stop` is set; then finish what is in flight and give back what waits.
@@ -73,6 +75,7 @@ def run_loop(
         stop: when set, the loop returns within one transaction plus one ack.
         pulse: for heartbeat and watchdog.
         options: numbers of the loop; the settings' when None.
+        pace: asked at every turn, so four times a second; as the options say when None.
         once: one receive, one batch, and return.
     """
     consumer = GroupConsumer(
@@ -82,6 +85,7 @@ def run_loop(
         stop=stop,
         pulse=pulse or Pulse(),
         options=options or LoopOptions.from_settings(),
+        pace=pace,
     )
     consumer.run_once() if once else consumer.run()
 
@@ -99,6 +103,7 @@ class GroupConsumer:
         pulse: Pulse,
         options: LoopOptions,
         breaker: QuarantineBreaker | None = None,
+        pace: PaceOf | None = None,
     ) -> None:
         self._group = group
         self._handler = handler
@@ -107,6 +112,8 @@ class GroupConsumer:
         self._stop = stop
         self._pulse = pulse
         self._options = options
+        self._pace_of = pace
+        self._pace = Pace(batch=options.batch_max)
         self._breaker = breaker or QuarantineBreaker()
         self._backoff = Backoff()
         self._meter = FlowMeter(quiet_s=options.wait_s + 1)
@@ -121,6 +128,7 @@ class GroupConsumer:
         try:
             while not self._stop.is_set():
                 self._report()
+                self._keep_pace()
                 try:
                     if self._is_paused():
                         self._stop.wait(_PAUSE_CHECK_S)
@@ -129,7 +137,7 @@ class GroupConsumer:
                     batch = self._inflow.take(timeout_s=_TURN_S)
                     if batch:
                         self.work(batch)
-                    elif not self._inflow.failing:
+                    elif self._pace.spare or (self._pace.batch and not self._inflow.failing):
                         self._meter.idle()
                 except Outage as outage:
                     self._wait_out(outage)
@@ -159,10 +167,10 @@ class GroupConsumer:
         faultpoint.hit("consumer.after_receive")
         self._meter.took(batch)
         batch = self._in_time(self._meant_for_us(batch))
-        metrics.INFLIGHT.labels(self._group.name).set(len(batch))
+        metrics.INFLIGHT.labels(self._group.name).inc(len(batch))
         started = time.monotonic()
         close_old_connections()
-        pool_wait.acquire("consumer")
+        waited_s = pool_wait.acquire("consumer")
         metrics.POOL_ACQUIRED.labels("consumer").inc()
         try:
             for settled in (
@@ -177,8 +185,15 @@ class GroupConsumer:
         finally:
             close_old_connections()
             metrics.POOL_ACQUIRED.labels("consumer").dec()
-            metrics.INFLIGHT.labels(self._group.name).set(0)
-            metrics.CONSUME_SECONDS.labels(self._group.topic).observe(time.monotonic() - started)
+            metrics.INFLIGHT.labels(self._group.name).dec(len(batch))
+            seconds = time.monotonic() - started
+            self._meter.worked(
+                messages=len(batch),
+                batch_max=self._options.batch_max,
+                seconds=seconds - waited_s,
+                waited_s=waited_s,
+            )
+            metrics.CONSUME_SECONDS.labels(self._group.topic).observe(seconds)
             metrics.CONSUME_BATCH.labels(self._group.topic).observe(len(batch))
 
     def _meant_for_us(self, batch: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
@@ -310,6 +325,12 @@ class GroupConsumer:
             log.info("group_goes_on", consumer_group=self._group.name)
         return self._paused
 
+    def _keep_pace(self) -> None:
+        """Take as much as whoever governs says."""
+        if self._pace_of is not None:
+            self._pace = self._pace_of()
+            self._inflow.limit(self._pace.batch)
+
     def _wait_out(self, outage: Outage) -> None:
         """Receive nothing until every store answers a probe again."""
         self._inflow.hold("outage")
@@ -338,10 +359,16 @@ class GroupConsumer:
     def _report(self, state: LoopState | None = None) -> None:
         self._pulse.touch()
         state = state or (LoopState.PAUSED if self._paused else LoopState.RUNNING)
+        times = self._meter.times()
         self._pulse.report(
             state,
             lag_s=round(self._meter.lag_s, 3),
             drain_per_s=round(self._meter.drain_per_s, 1),
+            batch=self._pace.batch,
+            busy_per_s=round(times.busy_per_s, 1),
+            tx_p95_ms=round(times.p95_ms, 1),
+            tx_p99_ms=round(times.p99_ms, 1),
+            pool_wait_p95_ms=round(times.pool_wait_p95_ms, 2),
             receiving=not self._inflow.failing,
         )
         metrics.LAG_SECONDS.labels(self._group.name).set(self._meter.lag_s)

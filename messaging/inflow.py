@@ -71,6 +71,7 @@ class Inflow:
         self._changed = threading.Condition()
         self._buffer: list[ReceivedMessage] = []
         self._asked = 0
+        self._limit = options.batch_max
         self._held = "starting"
         self._closed = False
         self._failing = False
@@ -90,13 +91,24 @@ class Inflow:
         return self._failing
 
     def take(self, *, timeout_s: float) -> list[ReceivedMessage]:
-        """Return everything that waits, up to `batch_max`; an empty list when nothing came."""
+        """Return everything that waits, up to the limit; an empty list when nothing came."""
         with self._changed:
             self._changed.wait_for(lambda: self._buffer or self._closed, timeout_s)
-            batch = self._buffer[: self._options.batch_max]
-            del self._buffer[: self._options.batch_max]
+            most = self._limit or self._options.batch_max
+            batch = self._buffer[:most]
+            del self._buffer[:most]
             self._changed.notify_all()
             return batch
+
+    def limit(self, batch: int) -> None:
+        """Set the most messages of a transaction; with 0 nothing more is asked for.
+
+        What was received before is still handled: leaving it would burn a delivery attempt.
+        """
+        with self._changed:
+            if batch != self._limit:
+                self._limit = min(batch, self._options.batch_max)
+                self._changed.notify_all()
 
     def hold(self, why: str) -> None:
         """Ask for nothing more; what waits in the buffer is left un-acked.
@@ -162,12 +174,12 @@ class Inflow:
 
     def _reserve(self, name: str) -> int:
         """Wait for room and take it; 0 when closed."""
-        chunk = min(RECEIVE_MAX, self._options.batch_max)
         with self._changed:
             while not self._closed:
                 self._pulse.touch(name)
-                room = self._options.batch_max - len(self._buffer) - self._asked
-                if not self._held and room >= chunk:
+                chunk = min(RECEIVE_MAX, self._limit)
+                room = self._limit - len(self._buffer) - self._asked
+                if not self._held and chunk and room >= chunk:
                     self._asked += chunk
                     return chunk
                 self._changed.wait(1.0)

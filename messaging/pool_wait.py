@@ -15,8 +15,8 @@ from django.db import connection
 from messaging.metrics import POOL_ACQUIRED, POOL_WAIT
 
 
-def acquire(pool: str) -> None:
-    """Make sure that this thread has a connection; observe how long that took.
+def acquire(pool: str) -> float:
+    """Make sure that this thread has a connection; observe and return the seconds it took.
 
     A database that does not answer is left to the unit's first statement. Cost: a microsecond when
     the connection is there.
@@ -28,8 +28,10 @@ def acquire(pool: str) -> None:
     try:
         connection.ensure_connection()
     except DatabaseFailure:
-        return
-    POOL_WAIT.labels(pool).observe(time.monotonic() - started)
+        return time.monotonic() - started
+    waited_s = time.monotonic() - started
+    POOL_WAIT.labels(pool).observe(waited_s)
+    return waited_s
 
 
 @contextmanager

@@ -18,6 +18,13 @@ SELECT detail, state, extract(epoch FROM now() - beat_at)::float8
 FROM messaging_heartbeat WHERE "group" = %s ORDER BY beat_at DESC LIMIT 100
 """
 
+# Loops of a group that were heard of lately.
+_LIVE: Final = """
+SELECT worker_id, state, detail FROM messaging_heartbeat
+WHERE "group" = %s AND state <> 'STOPPED' AND beat_at > now() - %s * interval '1 second'
+ORDER BY worker_id LIMIT 500
+"""
+
 # Unsent rows of a lane (bounded) and the age of the oldest one; both on the index of due rows.
 _BACKLOG: Final = """
 SELECT lane, (
@@ -50,6 +57,15 @@ class GroupLag:
     members: int
     lag_s: float
     drain_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupMember:
+    """A live loop of a group. `process` is host:pid; `detail` what it last said of itself."""
+
+    process: str
+    state: str
+    detail: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +127,16 @@ def group_lag(group: str) -> GroupLag:
         )
     last = [float(detail.get("lag_s", 0.0)) + age_s for detail, _, age_s in rows[:1]]
     return GroupLag(members=0, lag_s=last[0] if last else 0.0, drain_per_s=0.0)
+
+
+def group_members(group: str) -> list[GroupMember]:
+    """Return the live loops of a group. One statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LIVE, [group, LIVE_S])
+        return [
+            GroupMember(process=worker_id.rsplit(":", 1)[0], state=state, detail=_detail(detail))
+            for worker_id, state, detail in cursor.fetchall()
+        ]
 
 
 def group_lag_s(group: str) -> float:

@@ -31,13 +31,14 @@ from seckill.admission.app import Admission, hot_target
 from seckill.admission.breaker import Breaker
 from seckill.admission.catalogue import Catalogue, CatalogueEntry, Key
 from seckill.admission.database import DatabaseThreads
-from seckill.admission.limits import KnownKeys, static_limits
+from seckill.admission.limits import KnownKeys
 from seckill.admission.problems import ready
 from seckill.admission.purchase import Purchases
 from seckill.admission.rules import REFRESH_S, Rules
 from seckill.admission.soldout import SoldOut
 from seckill.admission.tokens import verifier
 from seckill.api.events import StatusStreams, stream_target
+from seckill.governor.entry import EntryLimits
 from seckill.monitor.stream import PATH as MONITOR_PATH
 from seckill.monitor.stream import MonitorStreams
 from seckill.site import Site
@@ -166,7 +167,7 @@ class Parts:
             reject_reason=self._reject_reason,
             accepted=known_keys.add,
         )
-        limits = static_limits()
+        self.limits = EntryLimits()
         self.admission = Admission(
             verifier=verifier(),
             catalogue=self.catalogue,
@@ -174,7 +175,7 @@ class Parts:
             purchases=purchases,
             known_keys=known_keys,
             rules=self.rules,
-            limits=lambda: limits,
+            limits=self.limits,
         )
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
         self.monitor = MonitorStreams(gate=self.gate, database=self.database)
@@ -232,6 +233,7 @@ class Parts:
             await asyncio.wait_for(self.admission.drain(), timeout=_DRAIN_S)
         except TimeoutError:
             log.error("admission_not_drained", queued=self.admission.queued)
+        await asyncio.to_thread(self.limits.close)
         self._ticker.cancel()
         self._rules_follower.cancel()
         await self._count_answers()

@@ -126,14 +126,16 @@ class Admission:
         key = rule.key or key
 
         known = key != "" and (activity_id, user_id, key) in self._known_keys
+        limits = self._limits()
         if not known and not (
-            self._users.take(user_id) and self._entry.take(self._limits().entry_rate)
+            self._users.take(user_id) and self._entry.take(limits.entry_rate, limits.entry_burst)
         ):
             raise Refused("THROTTLED")
+        refusal = rule.refusal or limits.refusal(activity_id)
         if not self._catalogue.known(target) and not await self._find(target):
             raise Refused("NOT_FOUND")
         if not known and self._sold_out.refuses(target, user_id, quantity):
-            raise Refused(rule.refusal or "SOLD_OUT")
+            raise Refused(refusal or "SOLD_OUT")
 
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         ticket = Ticket(
@@ -142,7 +144,7 @@ class Admission:
             quantity=quantity,
             key=key,
             traceparent=_traceparent(headers.get(b"traceparent")),
-            refusal=rule.refusal,
+            refusal=refusal,
             answer=answer,
         )
         span = spans.begin(ticket)

@@ -13,14 +13,24 @@ from django.conf import settings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What admission may let in now. Static until a governor exists (SECKILL_GOVERNOR=off).
+    """What admission may let in now: the settings' numbers, or the governor's.
 
-    `entry_rate` is this process's share in requests/s, 0 for no limit. `open` False fails closed.
+    `entry_rate` is this process's share in requests/s, 0 for no limit; `entry_burst` how many may
+    come at once after a quiet time, 0 for a tenth of a second's. `open` False fails closed; sales
+    in `busy` take nothing new. Who holds a reservation is answered all the same.
     """
 
     user_rate: float
     entry_rate: float
+    entry_burst: float = 0.0
     open: bool = True
+    busy: frozenset[int] = frozenset()
+
+    def refusal(self, activity_id: int) -> str:
+        """Return the problem of whoever wants something new now; empty when he may."""
+        if not self.open:
+            return "FAIL_CLOSED"
+        return "BUSY" if activity_id in self.busy else ""
 
 
 def static_limits() -> Limits:
@@ -83,12 +93,17 @@ class EntryBucket:
         self._tokens = 0.0
         self._at = clock() - 1.0
 
-    def take(self, rate: float) -> bool:
-        """Take one token at `rate` a second (0: no limit); bursts up to a tenth of a second's."""
+    def take(self, rate: float, burst: float = 0.0) -> bool:
+        """Take one token.
+
+        Args:
+            rate: tokens a second; 0 is no limit.
+            burst: most tokens that a quiet time leaves; at least a tenth of a second's.
+        """
         if rate <= 0:
             return True
         now = self._clock()
-        self._tokens = min(max(1.0, rate / 10), self._tokens + (now - self._at) * rate)
+        self._tokens = min(max(1.0, rate / 10, burst), self._tokens + (now - self._at) * rate)
         self._at = now
         if self._tokens < 1.0:
             return False

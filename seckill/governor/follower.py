@@ -46,10 +46,10 @@ class Follower:
         self._read = read or (lambda: gate().run(store.read(web_process=web_process)))
         self._clock = clock
         self._view: GovernorView | None = None
+        self._stale = stale_view()
         self._heard_at = float("-inf")
         self._asked_at = clock()
         self._present_at = float("-inf")
-        self._web_processes = 0
         self._was_stale = False
         self._first = threading.Event()
         self._stop = threading.Event()
@@ -64,7 +64,7 @@ class Follower:
         view = self._view
         age_ms = (self._clock() - self._heard_at) * 1000
         if view is None or age_ms > settings.SECKILL_GOVERNOR_TTL_MS:
-            return stale_view(web_processes=self._web_processes)
+            return self._stale
         return view
 
     def refresh(self) -> None:
@@ -80,7 +80,8 @@ class Follower:
         self._first.set()
 
     def _take(self, found: store.Published) -> None:
-        self._web_processes = found.web_processes
+        if found.web_processes != self._stale.web_processes:
+            self._stale = stale_view(web_processes=found.web_processes)
         view = decode(found.decision) if found.decision is not None else None
         if view is None:
             self._heard_at = float("-inf")
