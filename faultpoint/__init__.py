@@ -55,6 +55,15 @@ POINTS: Final = frozenset(
         "rebuild.before_commit",
         "rebuild.after_commit",  # settled in PostgreSQL, the gate not written
         "rebuild.after_write",  # the gate is open again, the note stands
+        "governor.before_publish",  # decided, nobody knows
+        "governor.after_publish",
+        "replay.after_claim",  # items are CLAIMED, nothing is sent
+        "replay.before_commit",  # the outbox row (or the effect) is written, COMMIT did not run
+        "replay.after_commit",
+        "replay.before_settle",  # outcomes are read and written, COMMIT did not run
+        "replay.before_verify",  # invariants were checked, nothing of it is written
+        "replay.before_advance",  # the batch's next state is written, COMMIT did not run
+        "replay.before_complete",
         "mark.after_gate",  # the mark moved in Redis, PostgreSQL does not know
     }
 )

@@ -99,6 +99,16 @@ def sku_terms(sku_ids: Sequence[int]) -> dict[int, SkuTerms]:
     }
 
 
+def serving_validities() -> dict[int, int]:
+    """Return the validity in ms of each sale that was opened and is not SETTLED. One statement."""
+    rows = (
+        Activity.objects.filter(opened_at__isnull=False)
+        .exclude(status=ActivityStatus.SETTLED)
+        .values_list("pk", "validity_s")
+    )
+    return {activity_id: validity_s * 1000 for activity_id, validity_s in rows}
+
+
 def serving_activities() -> list[int]:
     """Return the sales that scanner and sweep serve: opened once and not SETTLED."""
     return list(

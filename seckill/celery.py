@@ -33,6 +33,10 @@ app.conf.beat_schedule = {
         "task": "messaging.tasks.drop_old_days",
         "schedule": crontab(minute="41", hour="3"),
     },
+    "delete-old-decisions": {
+        "task": "seckill.tasks.delete_old_decisions",
+        "schedule": crontab(minute="53", hour="3"),
+    },
     "send-notifications": {
         "task": "orders.tasks.send_notifications",
         "schedule": 5.0,

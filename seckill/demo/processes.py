@@ -51,7 +51,7 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
         ),
         Program(
             name="scanner",
-            argv=(*manage, "run_scanner"),
+            argv=(*manage, "run_scanner", "--governor"),
             environment={"SECKILL_ROLE": "scanner"},
         ),
         Program(

@@ -2,8 +2,10 @@
 
 import sys
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from messaging.broker import broker
@@ -11,9 +13,10 @@ from messaging.consumer import run_loop
 from messaging.exit_codes import ExitCode
 from messaging.pulse import Pulse
 from messaging.startup import find_problem
-from messaging.topology import GroupSpec, enabled_groups
+from messaging.topology import CG_ORDER_CREATE, GroupSpec, enabled_groups
 from messaging.worker import Loop, StopSignal, leave, serve
 from seckill.bootstrap import handlers
+from seckill.governor.loops import loop_pace, wait_for_work
 
 
 class Command(BaseCommand):
@@ -37,7 +40,8 @@ class Command(BaseCommand):
         if problem:
             self.stderr.write(f"run_consumer: {problem.text}")
             sys.exit(problem.code)
-        code = serve(role="consumer", loops=[_loop(s, once=options["once"]) for s in specs])
+        loops = [loop for spec in specs for loop in _loops(spec, once=options["once"])]
+        code = serve(role="consumer", loops=loops)
         if not options["once"]:
             leave(code)
         if code is not ExitCode.OK:
@@ -67,11 +71,23 @@ def _short(name: str) -> str:
     return core.lower().replace("_", "-")
 
 
-def _loop(spec: GroupSpec, *, once: bool) -> Loop:
+def _loops(spec: GroupSpec, *, once: bool) -> list[Loop]:
+    """Return a group's loops: several for the order group, of which the governor lets some work."""
+    most = settings.SECKILL_CONSUMER_WORKERS_MAX if spec.name == CG_ORDER_CREATE else 1
+    return [_loop(spec, number=number, once=once) for number in range(1 if once else most)]
+
+
+def _loop(spec: GroupSpec, *, number: int, once: bool) -> Loop:
     handler = handlers()[spec.name]
+    pace = partial(loop_pace, spec.name, number=number)
 
     def run(stop: StopSignal, pulse: Pulse) -> None:
+        if number:
+            wait_for_work(pace, stop, pulse)  # no connection before it is needed
+        if stop.is_set():
+            return
         receiver = broker().receiver(group=spec.name, topic=spec.topic, tags=spec.tags)
-        run_loop(spec, handler, receiver, stop, pulse=pulse, once=once)
+        run_loop(spec, handler, receiver, stop, pulse=pulse, pace=pace, once=once)
 
-    return Loop(name=_short(spec.name), group=spec.name, run=run)
+    name = _short(spec.name)
+    return Loop(name=f"{name}-{number + 1}" if number else name, group=spec.name, run=run)

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand
 
 from messaging.worker import leave, serve
 from orders.scan.runner import JOBS, loop_of, run_all_once
+from seckill.governor.loop import governor_loop
 
 
 class Command(BaseCommand):
@@ -26,6 +27,9 @@ class Command(BaseCommand):
             choices=sorted(JOBS),
             help="run only this job (may be given several times); default: all",
         )
+        parser.add_argument(
+            "--governor", action="store_true", help="govern as well (see run_governor)"
+        )
         parser.add_argument("--once", action="store_true", help="run each job once and exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,4 +38,7 @@ class Command(BaseCommand):
             for name, count in run_all_once(names).items():
                 self.stdout.write(f"{name}: {count}")
             return
-        leave(serve(role="scanner", loops=[loop_of(name) for name in names]))
+        loops = [loop_of(name) for name in names]
+        if options["governor"]:
+            loops.append(governor_loop())
+        leave(serve(role="scanner", loops=loops))

@@ -1,0 +1,134 @@
+"""All samples put together: what `decide` looks at."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from django.conf import settings
+
+from messaging.broker_metrics import BrokerBacklog, ExporterAway, read_backlogs
+from messaging.topology import CG_ORDER_CREATE
+from seckill.governor.database_samples import DatabaseSample, DatabaseSampler, all_waiting
+from seckill.governor.gate_samples import GateSampler
+from seckill.governor.history import Decided
+from seckill.governor.signals import SaleSignals, Signals
+
+_BROKER_EVERY_S: Final = 2.0
+_BROKER_AGE_S: Final = 10.0
+
+
+class Sampler:
+    """The governor's senses: a thread for the database, one for the broker's exporter."""
+
+    def __init__(self) -> None:
+        self.database = DatabaseSampler()
+        self.redis_now_ms = 0
+        self._gate = GateSampler()
+        self._gate_at_s = time.monotonic()
+        self._last = Signals()
+        self._broker: tuple[float, BrokerBacklog | None] = (float("-inf"), None)
+        self._stop = threading.Event()
+        self._broker_thread = threading.Thread(
+            target=self._ask_broker, name="governor-broker", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.database.start()
+        if settings.ROCKETMQ_METRICS_URL:
+            self._broker_thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self.database.stop()
+
+    def write(self, decision: Decided) -> None:
+        """Store a decision when the database takes it."""
+        self.database.write(decision)
+
+    def look(self) -> Signals:
+        """Return the last second. Never raises; a store that is silent shows by its age."""
+        now = time.monotonic()
+        rows = self.database.latest or DatabaseSample(at_s=self.database.started_s)
+        gate = self._gate.sample(rows.validities)
+        if gate is not None:
+            self._gate_at_s = now
+            self.redis_now_ms = gate.now_ms
+        self._last = _signals(
+            rows,
+            gate_backlog=self._last.backlog if gate is None else gate.backlog,
+            pending_oldest_s=self._last.pending_oldest_s if gate is None else gate.pending_oldest_s,
+            arrival_per_s=self._last.arrival_per_s if gate is None else gate.arrival_per_s,
+            sales=dict(self._last.sales if gate is None else gate.sales),
+            broker=self._broker[1] if now - self._broker[0] < _BROKER_AGE_S else None,
+            database_age_s=now - rows.at_s,
+            gate_age_s=now - self._gate_at_s,
+        )
+        return self._last
+
+    def _ask_broker(self) -> None:
+        while not self._stop.wait(_BROKER_EVERY_S):
+            try:
+                found = read_backlogs().get(CG_ORDER_CREATE)
+            except ExporterAway:
+                continue
+            self._broker = (time.monotonic(), found)
+
+
+def _signals(
+    rows: DatabaseSample,
+    *,
+    gate_backlog: int,
+    pending_oldest_s: float,
+    arrival_per_s: float,
+    sales: Mapping[int, SaleSignals],
+    broker: BrokerBacklog | None,
+    database_age_s: float,
+    gate_age_s: float,
+) -> Signals:
+    details = [member.detail for member in rows.members]
+    working = [detail for detail in details if _number(detail, "batch", 1.0) > 0]
+
+    def highest(name: str) -> float:
+        return max((_number(detail, name) for detail in working), default=0.0)
+
+    def total(name: str) -> float:
+        return sum(_number(detail, name) for detail in working)
+
+    instances = len({member.process for member in rows.members})
+    lag_s = highest("lag_s") if instances else rows.group_lag_s * (gate_backlog > 0)
+    return Signals(
+        # While heartbeats cannot be written, what waits gets older all the same.
+        lag_s=lag_s + (database_age_s if gate_backlog and database_age_s > 2.0 else 0.0),
+        backlog=gate_backlog,
+        ready=broker.ready if broker else None,
+        in_flight=broker.in_flight if broker else None,
+        arrival_per_s=arrival_per_s,
+        drain_per_s=total("drain_per_s"),
+        busy_per_s=total("busy_per_s"),
+        instances=instances,
+        waiting=all_waiting(rows.members),
+        receiving=not details or any(detail.get("receiving", True) for detail in details),
+        tx_p95_ms=highest("tx_p95_ms"),
+        tx_p99_ms=highest("tx_p99_ms"),
+        pool_wait_p95_ms=highest("pool_wait_p95_ms"),
+        pending_oldest_s=pending_oldest_s,
+        active=rows.active,
+        lock_waits=rows.lock_waits,
+        wal_waits=rows.wal_waits,
+        wal_per_s=rows.wal_per_s,
+        replication_lag_s=rows.replication_lag_s,
+        database_age_s=database_age_s,
+        gate_age_s=gate_age_s,
+        sales=sales,
+    )
+
+
+def _number(detail: dict[str, object], name: str, default: float = 0.0) -> float:
+    """Read a number of a heartbeat; what a foreign or broken worker wrote there is 0."""
+    value = detail.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return default
+    return float(value) if 0 <= value < float("inf") else default

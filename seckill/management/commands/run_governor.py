@@ -1,0 +1,36 @@
+"""`manage.py run_governor`: look, decide, publish, once a second."""
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from messaging.exit_codes import ExitCode
+from messaging.startup import find_problem
+from messaging.worker import leave, serve
+from seckill.governor.loop import governor_loop
+
+
+class Command(BaseCommand):
+    help = (
+        "Govern until SIGTERM: looks at database, gate and consumers once a second, decides how "
+        "much is let in and how hard each group works, publishes it for SECKILL_GOVERNOR_TTL_MS "
+        "and stores what changed. Several may run: one leads, the others stand by. With "
+        "SECKILL_GOVERNOR=off in the other processes nobody obeys: a way to watch it first."
+    )
+    requires_system_checks = ()  # find_problem runs those that concern a loop
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--once", action="store_true", help="one decision, then exit")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        problem = find_problem(needs_broker=False)
+        if problem:
+            self.stderr.write(f"run_governor: {problem.text}")
+            sys.exit(problem.code)
+        code = serve(role="governor", loops=[governor_loop(once=options["once"])])
+        if not options["once"]:
+            leave(code)
+        if code is not ExitCode.OK:
+            sys.exit(code)

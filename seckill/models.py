@@ -1,0 +1,5 @@
+"""Tables of the project itself."""
+
+from seckill.governor.models import GovernorDecision
+
+__all__ = ["GovernorDecision"]
