@@ -59,6 +59,7 @@ def decide(
     stalled_since_s = None
     if database is Database.STALLED:
         stalled_since_s = now_s if memory.stalled_since_s is None else memory.stalled_since_s
+    memory = replace(memory, workers=memory.workers or float(max(1, instances) * means.workers))
     headroom = instances > 0 and memory.workers < share.per_instance * instances
     measures = steps(
         expiring=signals.expiring, lag_high=lag_high, database=database, headroom=headroom
@@ -87,7 +88,6 @@ def decide(
         stalled_since_s=stalled_since_s,
         capacity=capacity,
         expiring=signals.expiring,
-        workers=memory.workers or float(max(1, instances) * means.workers),
     )
     memory = follow(memory, want, lag_high=lag_high, limits=limits, now_s=now_s)
     memory = follow_workers(
