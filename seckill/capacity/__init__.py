@@ -1,0 +1,1 @@
+"""Formulas of size: backlog, drain time, message rates, storage, queues, workers (pure)."""
