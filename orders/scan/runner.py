@@ -4,6 +4,7 @@ A store or broker that is away costs rounds, never the loop: it waits (back-off 
 again; leases and due rows are still there.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -31,6 +32,9 @@ from orders.scan.void import VoidJob
 from orders.scan.webhooks import WebhooksJob
 
 log = structlog.get_logger(__name__)
+
+
+_TOUCH_S: Final = 5.0  # far below SECKILL_WATCHDOG_S
 
 
 class Job(Protocol):
@@ -97,16 +101,23 @@ def run_job(job: Job, stop: StopSignal, pulse: Pulse) -> None:
                 failing = True
                 connection.close()
                 pulse.report(LoopState.WAITING, reason=reason_of(error))
-                stop.wait(backoff.next_s())
+                _wait(stop, pulse, backoff.next_s())
                 continue
             if failing:
                 log.info("scan_recovered", job=job.name)
             failing = False
             backoff.reset()
             pulse.report(LoopState.RUNNING, done=done)
-            stop.wait(job.tick_s)
+            _wait(stop, pulse, job.tick_s)
     finally:
         job.close()
+
+
+def _wait(stop: StopSignal, pulse: Pulse, seconds: float) -> None:
+    """Wait for the next round; the watchdog must not take a long wait for a hang."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not stop.wait(min(left, _TOUCH_S)):
+        pulse.touch()
 
 
 def run_all_once(names: Iterable[str]) -> dict[str, int]:

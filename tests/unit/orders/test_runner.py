@@ -71,6 +71,22 @@ def test_told_to_stop_it_does_not_wait_for_its_tick(run):
     assert job.closed
 
 
+def test_a_long_tick_is_no_hang(monkeypatch):
+    """The watchdog ended a healthy scanner each minute: the job for held reservations ticks so."""
+    monkeypatch.setattr(runner, "_TOUCH_S", 0.01)
+    touches = []
+    stop, pulse = threading.Event(), Pulse()
+    monkeypatch.setattr(pulse, "touch", lambda: touches.append(1) or len(touches) < 5 or stop.set())
+
+    runner._wait(stop, pulse, 60)
+
+    assert len(touches) == 5
+
+
+def test_no_wait_of_a_job_is_longer_than_the_watchdogs_patience(settings):
+    assert 3 * runner._TOUCH_S < settings.SECKILL_WATCHDOG_S
+
+
 def test_every_job_of_the_specification_is_there():
     assert {"pending", "sweep", "overdue", "release", "gate_ops"} <= set(runner.JOBS)
 
