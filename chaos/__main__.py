@@ -1,0 +1,139 @@
+"""`bin/chaos`: search for a breach, seed by seed."""
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from rich.console import Console
+
+from chaos import plan
+from chaos.catalogue import NOT_TESTED
+from chaos.machine import Machine
+from devstack.errors import StackError
+from seckill.demo.supervision import CHECKOUT, StartFailed
+
+RUN_DIR: Final = CHECKOUT / ".run" / "chaos"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bin/chaos",
+        description="Draws a sale and its faults from a seed, plays them on a real stack, and"
+        " checks that every buyer, unit and cent is accounted for.",
+        epilog="Exit code: 0 no breach, 1 a breach, 3 it could not run.",
+    )
+    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default 10)")
+    parser.add_argument("--from", dest="first", type=int, default=0, metavar="S", help="the first")
+    parser.add_argument("--seed", type=int, metavar="S", help="only this one: repeats a failure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
+    parser.add_argument("--no-jvm", action="store_true", help="leave the Java processes alone")
+    parser.add_argument("--plan", action="store_true", help="only print what would be done")
+    parser.add_argument("--run-dir", type=Path, default=RUN_DIR, help="folder of the stack")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run the seeds; return 0 without a breach."""
+    options = _parser().parse_args(argv)
+    if options.seeds < 1 or options.first < 0:
+        sys.stderr.write("bin/chaos: --seeds must be 1 or more, --from 0 or more\n")
+        return 2
+    seeds = (
+        [options.seed]
+        if options.seed is not None
+        else list(range(options.first, options.first + options.seeds))
+    )
+    plans = [plan.draw(seed, jvm=not options.no_jvm) for seed in seeds]
+    console = Console(highlight=False, soft_wrap=True)
+    if options.plan:
+        for one in plans:
+            console.print(_about(one))
+        return 0
+    signal.signal(signal.SIGTERM, _terminated)
+    machine = Machine(options.run_dir)
+    try:
+        console.print("starting a private stack and the product's processes …")
+        machine.start()
+        logging.disable(logging.WARNING)  # of this process: what the product does is in its logs
+        records = search(machine, plans, console)
+    except (StackError, StartFailed) as error:
+        sys.stderr.write(f"bin/chaos: {error}\n")
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        machine.stop()
+    result = _result(records, console)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 1 if result["breaches"] else 0
+
+
+def search(machine: Machine, plans: list[plan.Plan], console: Console) -> list[dict[str, Any]]:
+    """Play the plans one after the other on one machine; each result is appended at once."""
+    from chaos import results
+    from chaos.seed import run
+
+    version, records = results.commit(), []
+    for one in plans:
+        console.print(_about(one))
+        began = time.monotonic()
+        record = results.as_record(one, run(machine, one), version=version)
+        results.append(record)
+        records.append(record)
+        console.print(
+            f"  {record['accepted']} accepted, {record['orders']} orders,"
+            f" {record['rejected']} rejected, rest after {record['rest_s']} s,"
+            f" {time.monotonic() - began:.0f} s in all"
+        )
+        for fault in record["faults"]:
+            if fault["note"]:
+                console.print(f"  {fault['name']}: {fault['note']}", style="dim")
+        for breach in record["breaches"]:
+            console.print(f"  BREACH {breach}", style="red")
+        if record["breaches"]:
+            console.print(f"  repeat: bin/chaos --seed {one.seed}", style="bold")
+    return records
+
+
+def _about(one: plan.Plan) -> str:
+    faults = "; ".join(map(str, one.faults))
+    return (
+        f"seed {one.seed}: {len(one.buyers)} buyers, {one.skus} x {one.stock} units,"
+        f" {len(one.operators)} operator steps; {faults}"
+    )
+
+
+def _result(records: list[dict[str, Any]], console: Console) -> dict[str, Any]:
+    from chaos import results
+
+    console.print(results.as_table(records))
+    console.print("not tested:")
+    for what, why in NOT_TESTED.items():
+        console.print(f"  {what}: {why}", style="dim")
+    breaches = [
+        {"seed": record["seed"], "breach": breach, "repeat": f"bin/chaos --seed {record['seed']}"}
+        for record in records
+        for breach in record["breaches"]
+    ]
+    style = "red" if breaches else "green"
+    console.print(f"{len(records)} seeds, {len(breaches)} breaches", style=style)
+    return {
+        "seeds": [record["seed"] for record in records],
+        "breaches": breaches,
+        "faults": results.fault_table(records),
+        "not_tested": NOT_TESTED,
+    }
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

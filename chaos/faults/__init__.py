@@ -1,0 +1,1 @@
+"""How each fault of the catalogue is injected and taken back."""

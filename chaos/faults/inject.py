@@ -1,0 +1,77 @@
+"""Injects planned faults, each in a thread of its own; everything is healed at the end."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from chaos.faults import broker, processes, stores
+from chaos.faults.scene import Scene
+from chaos.plan import PlannedFault
+
+log = structlog.get_logger(__name__)
+
+Injector = Callable[[Scene, PlannedFault], str]
+INJECTORS: Final[dict[str, Injector]] = {
+    **processes.INJECTORS,
+    **stores.INJECTORS,
+    **broker.INJECTORS,
+}
+
+
+@dataclass
+class Injected:
+    """What became of a fault: `note` is "" as planned, else why it did not strike."""
+
+    fault: PlannedFault
+    note: str = "never came"
+
+
+@dataclass
+class Injection:
+    """All faults of a seed."""
+
+    scene: Scene
+    faults: tuple[PlannedFault, ...]
+    done: list[Injected] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def begin(self, opened_at: float) -> None:
+        """Start the clock of every fault.
+
+        Args:
+            opened_at: when the sale opened, on the monotonic clock.
+        """
+        for fault in self.faults:
+            record = Injected(fault=fault)
+            self.done.append(record)
+            thread = threading.Thread(target=self._play, args=(record, opened_at), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def end(self, *, timeout_s: float) -> None:
+        """Wait until every fault is over.
+
+        Raises:
+            RuntimeError: one is not: the search itself is broken.
+        """
+        deadline = time.monotonic() + timeout_s
+        for thread, record in zip(self._threads, self.done, strict=True):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                raise RuntimeError(f"{record.fault} does not end")
+        for record in self.done:
+            if record.fault.name in processes.AT_POINTS:
+                record.note = processes.disarm(self.scene, record.fault)
+
+    def _play(self, record: Injected, opened_at: float) -> None:
+        fault = record.fault
+        time.sleep(max(0.0, opened_at + fault.at_s - time.monotonic()))
+        try:
+            record.note = INJECTORS[fault.name](self.scene, fault)
+        except Exception as error:
+            log.exception("fault_not_injected", fault=str(fault))
+            record.note = f"not injected: {type(error).__name__}: {error}"[:200]

@@ -1,0 +1,39 @@
+"""What faults act on: the machine, and the sale of the seed."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from chaos.machine import Machine
+
+
+@dataclass
+class Scene:
+    """Where a seed plays.
+
+    Args:
+        machine: the running system.
+        activity_id: the sale.
+        sku_ids: its SKUs.
+        redis_returned_ms: when Redis came back with less than it had, epoch ms; 0 = never.
+        copy_taken_ms: how old its copy was, epoch ms.
+        heavy: servers are stopped and started by one fault at a time.
+    """
+
+    machine: Machine
+    activity_id: int
+    sku_ids: tuple[int, ...]
+    redis_returned_ms: int = 0
+    copy_taken_ms: int = 0
+    rebuilt: list[str] = field(default_factory=list)
+    heavy: threading.Lock = field(default_factory=threading.Lock)
+
+    def sql(self, query: str, *args: Any, database: str = "") -> list[tuple[Any, ...]]:
+        """Run a statement past the wires, as the cluster's owner."""
+        postgres: Any = self.machine.stack.service("postgres")
+        url = postgres.url(database=database) if database else postgres.url()
+        with psycopg.connect(url, autocommit=True, connect_timeout=3) as db:
+            cursor = db.execute(query, args)
+            return cursor.fetchall() if cursor.description else []

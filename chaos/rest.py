@@ -1,0 +1,208 @@
+"""Rest, and what must hold then: every buyer answered, every unit and every cent where it belongs.
+
+Liveness first: with all faults gone, everything accepted reaches an end state in bounded time.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db import DatabaseError, connection
+
+from chaos.catalogue import Excuse
+from inventory import selectors, verbs
+from inventory.errors import GateUnavailable
+from inventory.gate import gate
+from orders import invariants
+from orders.held import held_reservations
+from orders.payments import providers
+from orders.payments.money import compare_book
+
+REST_S: Final = 90.0
+_POLL_S: Final = 0.3
+_IN_MOTION: Final = """
+SELECT (SELECT count(*) FROM orders_reservation
+         WHERE activity_id = %(a)s AND release_state = 'DUE'),
+       (SELECT count(*) FROM orders_order
+         WHERE activity_id = %(a)s AND status IN ('CREATED', 'PAYING') AND expires_at <= now()),
+       (SELECT count(*) FROM orders_order WHERE activity_id = %(a)s AND status = 'REFUNDING'),
+       (SELECT count(*) FROM messaging_outbox WHERE state = 0 AND lane < 2),
+       (SELECT count(*) FROM orders_payment_attempt a JOIN orders_order o USING (order_id)
+         WHERE o.activity_id = %(a)s AND a.next_try_at IS NOT NULL),
+       (SELECT count(*) FROM orders_refund r JOIN orders_order o USING (order_id)
+         WHERE o.activity_id = %(a)s AND r.next_try_at IS NOT NULL),
+       (SELECT count(*) FROM inventory_gateoperation
+         WHERE activity_id = %(a)s AND status = 'REQUESTED'),
+       (SELECT count(*) FROM orders_order o LEFT JOIN orders_query q ON q.order_id = o.order_id
+         WHERE o.activity_id = %(a)s AND (q.order_id IS NULL OR q.status <> o.status)),
+       (SELECT count(*) FROM orders_order o
+         WHERE o.activity_id = %(a)s AND NOT EXISTS
+           (SELECT 1 FROM messaging_event_archive e
+             WHERE e.aggregate_id = o.order_id AND e.aggregate_version = o.aggregate_version)),
+       (SELECT count(*) FROM orders_order o
+         WHERE o.activity_id = %(a)s AND o.status IN ('PAID', 'REFUNDED') AND NOT EXISTS
+           (SELECT 1 FROM orders_effect e
+             WHERE e.source_id = o.order_id AND e.source_type = 'ORDER_' || o.status)),
+       (SELECT count(*) FROM messaging_grouppause)
+"""
+_SAYINGS: Final = (
+    *("{} releases due", "{} unpaid orders past their time", "{} orders being refunded"),
+    *("{} outbox rows not sent", "{} payments not settled", "{} refunds not settled"),
+    *("{} gate operations not done", "{} orders not projected", "{} events not archived"),
+    *("{} effects missing", "{} groups paused"),
+)
+_FATES: Final = """
+SELECT p.id, coalesce(r.outcome, ''), coalesce(r.reject_reason, ''),
+       EXISTS (SELECT 1 FROM messaging_quarantine q
+                WHERE q.reservation_id = p.id AND q.status = 'OPEN')
+  FROM unnest(%s::text[]) AS p(id)
+  LEFT JOIN orders_reservation r ON r.reservation_id = p.id
+"""
+_REJECTED: Final = """
+SELECT reservation_id, reject_reason, (extract(epoch FROM created_at) * 1000)::bigint
+  FROM orders_reservation WHERE activity_id = %s AND outcome = 'REJECTED'
+"""
+_EFFECTS: Final = """
+SELECT (SELECT coalesce(sum(value), 0)::bigint FROM orders_effect
+         WHERE activity_id = %(a)s AND consumer_group LIKE '%%SETTLEMENT%%'),
+       (SELECT coalesce(sum(amount_cents), 0)::bigint FROM orders_order
+         WHERE activity_id = %(a)s AND status IN ('PAID', 'FULFILLING', 'FULFILLED', 'REFUNDING'))
+"""
+_ITEMS: Final = """
+SELECT consumer_group, reason, message_id, error FROM messaging_quarantine
+ WHERE status = 'OPEN' AND id > %s
+"""
+
+
+def newest_item() -> int:
+    """Return the id of the newest quarantine row: what comes later belongs to this seed."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM messaging_quarantine")
+        return int(cursor.fetchone()[0])
+
+
+def motion(activity_id: int) -> list[str]:
+    """Return what is still on its way, one line each; [] at rest. Unpaid orders may wait."""
+    try:
+        stats = gate().run(verbs.pending_stats(activity_id=activity_id))
+        with connection.cursor() as cursor:
+            cursor.execute(_IN_MOTION, {"a": activity_id})
+            counts = cursor.fetchone()
+        held = len(held_reservations(activity_id))
+        sale = selectors.activity_record(activity_id)
+    except (GateUnavailable, DatabaseError) as error:
+        connection.close()
+        return [f"{type(error).__name__}: {error}"]
+    found = [saying.format(n) for saying, n in zip(_SAYINGS, counts, strict=True) if n]
+    if stats.pending:
+        found.append(f"{stats.pending} reservations not sent")
+    if stats.open > held:
+        found.append(f"{stats.open - held} reservations without an outcome")
+    if sale is not None and (sale.rebuild_unfinished or sale.loss_noted_at):
+        found.append("the gate waits for its rebuild")
+    return found
+
+
+def wait_for_rest(activity_id: int, *, timeout_s: float = REST_S) -> tuple[float, list[str]]:
+    """Wait for rest; return how long it took, and what is left when it did not come."""
+    began = time.monotonic()
+    while left := motion(activity_id):
+        if time.monotonic() - began > timeout_s:
+            break
+        time.sleep(_POLL_S)
+    return time.monotonic() - began, left
+
+
+def breaches(
+    *,
+    activity_id: int,
+    promised: Mapping[str, str],
+    excuses: frozenset[Excuse],
+    items_after: int,
+    returned_ms: int,
+    copy_taken_ms: int,
+) -> tuple[list[str], dict[str, int]]:
+    """Compare everything at rest.
+
+    Args:
+        activity_id: the sale.
+        promised: reservations that buyers were told to have, with the status of the answer.
+        excuses: what this seed's faults may cost.
+        items_after: quarantine rows above this id are this seed's.
+        returned_ms: when Redis came back with less than it had, epoch ms; 0 = never.
+        copy_taken_ms: how old that copy was.
+
+    Returns:
+        Breaches, one line each, and what was excused.
+    """
+    report = invariants.check(activity_id)
+    found = [f"{b.kind}: {b.rule}: {', '.join(b.samples[:3])}" for b in report.breaches]
+    found += [f"in motion: {what}" for sale in report.sales for what in sale.motion]
+    numbers = report.as_json()
+    found += [f"{name} is {numbers[name]}" for name in ("oversold", "duplicates") if numbers[name]]
+    lost, excused = _fates(promised, excuses, copy_taken_ms)
+    found += lost
+    found += _rejects(activity_id, excuses, returned_ms, excused)
+    with connection.cursor() as cursor:
+        cursor.execute(_EFFECTS, {"a": activity_id})
+        settled, kept = cursor.fetchone()
+        cursor.execute(_ITEMS, (items_after,))
+        items = cursor.fetchall()
+    if settled != kept:
+        found.append(f"effects settled {settled} cents, orders keep {kept}")
+    found += [
+        f"open item {group} {reason} {message_id}: {error[:120]}"
+        for group, reason, message_id, error in items
+        if not (group == "GATE" and Excuse.LOSS in excuses)
+    ]
+    found += [
+        f"the provider's book: {d.kind} {d.order_id} {d.key}: ours {d.ours}, theirs {d.theirs}"
+        for d in compare_book(providers.current()).differences
+    ]
+    return found, excused
+
+
+def _fates(
+    promised: Mapping[str, str], excuses: frozenset[Excuse], copy_taken_ms: int
+) -> tuple[list[str], dict[str, int]]:
+    """What became of every promise: an order, a reason, an open ticket; else it is lost."""
+    from ulid import ULID
+
+    with connection.cursor() as cursor:
+        cursor.execute(_FATES, (sorted(promised),))
+        fates = cursor.fetchall()
+    lost: list[str] = []
+    excused: dict[str, int] = {}
+    for reservation_id, outcome, reason, held in fates:
+        if outcome == "ORDERED" or (outcome == "REJECTED" and reason) or held:
+            continue
+        born_ms = ULID.from_str(reservation_id.removeprefix("rsv_")).milliseconds
+        # Only the PENDING ones, younger than the copy, lived by Redis alone.
+        by_redis_alone = Excuse.LOSS in excuses and promised[reservation_id] != "QUEUED"
+        if by_redis_alone and born_ms >= copy_taken_ms - 1_000:
+            excused["pending_lost"] = excused.get("pending_lost", 0) + 1
+            continue
+        lost.append(f"lost: {reservation_id} was told {promised[reservation_id]}")
+    return lost, excused
+
+
+def _rejects(
+    activity_id: int, excuses: frozenset[Excuse], returned_ms: int, excused: dict[str, int]
+) -> list[str]:
+    """Nobody is rejected without an excuse of this seed."""
+    with connection.cursor() as cursor:
+        cursor.execute(_REJECTED, (activity_id,))
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    found = []
+    for reservation_id, reason, at_ms in rows:
+        expiry = reason == "RESERVATION_EXPIRED" and excuses & {Excuse.EXPIRY, Excuse.LOSS}
+        loss = (
+            reason in {"NO_FINAL_STOCK", "DUPLICATE_ORDER"}
+            and Excuse.LOSS in excuses
+            and 0 < returned_ms <= at_ms
+        )
+        if expiry or loss:
+            excused[reason] = excused.get(reason, 0) + 1
+        else:
+            found.append(f"rejected: {reservation_id} {reason}")
+    return found

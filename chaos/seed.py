@@ -1,0 +1,292 @@
+"""One seed from its sale to its verdict."""
+
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import structlog
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from chaos import rest
+from chaos.buyers import Crowd
+from chaos.catalogue import Excuse
+from chaos.faults.inject import Injected, Injection
+from chaos.faults.scene import Scene
+from chaos.faults.stores import provider_call
+from chaos.machine import Machine
+from chaos.plan import OperatorStep, Plan
+from inventory import operations, selectors
+from inventory.activities import NewSku, create_activity
+from inventory.states import ActivityStatus
+from orders.cancel_order import cancel_by_operator
+from orders.errors import OrderStateConflict, SettlementRefused
+from orders.settlement.settle import settle
+from seckill.demo.rig import ADMIN
+from seckill.demo.supervision import CHECKOUT
+
+log = structlog.get_logger(__name__)
+
+PRICE_CENTS: Final = 4_900
+_LIST_AGE_S: Final = 1.2  # a web process reads its list of sales again at most once a second
+_CROWD_S: Final = 45.0
+_FAULTS_S: Final = 60.0
+_LOSS_SEEN_S: Final = 20.0
+_REBUILD_TRIES: Final = 6
+_NEWCOMER_S: Final = 25.0
+_LOST_SALES: Final = """
+SELECT id FROM inventory_activity WHERE loss_noted_at IS NOT NULL OR rebuild_unfinished ORDER BY id
+"""
+
+
+_UNPAID: Final = """
+SELECT order_id FROM orders_order WHERE activity_id = %s AND status IN ('CREATED', 'PAYING')
+"""
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """What a seed came to."""
+
+    seed: int
+    faults: list[Injected] = field(default_factory=list)
+    operators: list[str] = field(default_factory=list)
+    accepted: int = 0
+    orders: int = 0
+    rejected: int = 0
+    codes: dict[str, int] = field(default_factory=dict)
+    excused: dict[str, int] = field(default_factory=dict)
+    rest_s: float = 0.0
+    seconds: float = 0.0
+    breaches: list[str] = field(default_factory=list)
+
+
+def run(machine: Machine, plan: Plan) -> Verdict:
+    """Play a plan, wait for rest, check everything."""
+    began = time.monotonic()
+    verdict = Verdict(seed=plan.seed)
+    items_after = rest.newest_item()
+    activity_id, sku_ids = _open_sale(plan)
+    scene = Scene(machine=machine, activity_id=activity_id, sku_ids=sku_ids)
+    crowd = Crowd(
+        base_url=machine.base_url,
+        secret=machine.environment["SECKILL_JWT_SECRET"],
+        activity_id=activity_id,
+        sku_ids=sku_ids,
+    )
+    opened_at = time.monotonic()
+    injection = Injection(scene=scene, faults=plan.faults)
+    injection.begin(opened_at)
+    crowd.begin(plan.buyers, opened_at)
+    operators = threading.Thread(
+        target=_operate, args=(scene, plan.operators, opened_at, verdict.operators), daemon=True
+    )
+    operators.start()
+    if Excuse.LOSS in plan.excuses:
+        _rebuild(scene, verdict)
+    crowd.end(timeout_s=_CROWD_S)
+    operators.join(_CROWD_S)
+    injection.end(timeout_s=_FAULTS_S)
+    verdict.faults = injection.done
+    _heal(scene)
+    verdict.rest_s, left = rest.wait_for_rest(activity_id)
+    verdict.breaches += [f"no rest within {rest.REST_S:.0f} s: {what}" for what in left]
+    if not left:
+        _newcomer(scene, crowd, verdict)
+        waited, left = rest.wait_for_rest(activity_id)
+        verdict.rest_s += waited
+        verdict.breaches += [f"no rest after the newcomer: {what}" for what in left]
+    found, verdict.excused = rest.breaches(
+        activity_id=activity_id,
+        promised=crowd.told.promised,
+        excuses=plan.excuses,
+        items_after=items_after,
+        returned_ms=scene.redis_returned_ms,
+        copy_taken_ms=scene.copy_taken_ms or scene.redis_returned_ms,
+    )
+    verdict.breaches += found + crowd.told.broken_rules
+    _count(scene, crowd, verdict)
+    _settle(activity_id)
+    verdict.seconds = time.monotonic() - began
+    connection.close()
+    return verdict
+
+
+def _open_sale(plan: Plan) -> tuple[int, tuple[int, ...]]:
+    now = timezone.now()
+    activity_id = create_activity(
+        name=f"seed {plan.seed}",
+        starts_at=now - timedelta(minutes=2),
+        ends_at=now + timedelta(hours=2),
+        validity_s=plan.validity_s,
+        pay_window_s=plan.pay_window_s,
+        max_pending=plan.max_pending,
+        skus=[
+            NewSku(
+                name=f"thing {n}",
+                price_cents=PRICE_CENTS,
+                initial_units=plan.stock,
+                limit_per_user=plan.limit_per_user,
+            )
+            for n in range(plan.skus)
+        ],
+    )
+    operations.warm_up(activity_id=activity_id)
+    operations.request_open(activity_id=activity_id, reason="fault search")
+    record = selectors.activity_record(activity_id)
+    assert record is not None  # noqa: S101 - made above
+    time.sleep(_LIST_AGE_S)
+    return activity_id, tuple(sku.sku_id for sku in record.skus)
+
+
+def _operate(
+    scene: Scene, steps: tuple[OperatorStep, ...], opened_at: float, told: list[str]
+) -> None:
+    """Do the operators' steps; what was paused or stopped is opened again a second later."""
+    for step in sorted(steps, key=lambda one: one.at_s):
+        time.sleep(max(0.0, opened_at + step.at_s - time.monotonic()))
+        told.append(_do(scene, step.verb, step))
+        back = {"pause": "resume", "stop": "open"}.get(step.verb)
+        if back:
+            time.sleep(1)
+            told.append(_do(scene, back, step))
+
+
+def _do(scene: Scene, verb: str, step: OperatorStep) -> str:
+    """One step; when the operator's process dies, the same operation is asked for again."""
+    operation_id = f"op_{scene.activity_id}_{verb}_{int(step.at_s * 100)}"
+    for _ in range(3):
+        answer = scene.machine.operator.do(
+            verb,
+            activity_id=scene.activity_id,
+            sku_id=scene.sku_ids[step.sku],
+            units=step.units,
+            operation_id=operation_id,
+        )
+        if answer != "died" and "Error" not in answer.split(":")[0]:
+            break
+    return f"{verb}: {answer}"[:120]
+
+
+def _rebuild(scene: Scene, verdict: Verdict) -> None:
+    """Wait until the product notices the loss by itself, then do what its runbook says."""
+    deadline = time.monotonic() + _LOSS_SEEN_S
+    while not (sales := _lost_sales()):
+        if time.monotonic() > deadline:
+            verdict.breaches.append(f"no loss noticed within {_LOSS_SEEN_S:.0f} s")
+            return
+        time.sleep(0.2)
+    time.sleep(1.5)  # every served sale is looked at once a second
+    sales = _lost_sales() or sales
+    for activity_id in sales:
+        # Other sales are at rest: nothing of theirs can have been lost on its way.
+        force = () if activity_id == scene.activity_id else ("--force",)
+        for _ in range(_REBUILD_TRIES):
+            done = subprocess.run(
+                [sys.executable, "manage.py", "rebuild_gate", str(activity_id), "--yes", *force],
+                cwd=CHECKOUT,
+                env=scene.machine.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
+            if done.returncode == 0:
+                break
+        else:
+            verdict.breaches.append(f"rebuild_gate {activity_id}: {done.stderr.strip()[-300:]}")
+
+
+def _lost_sales() -> list[int]:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_LOST_SALES)
+            return [row[0] for row in cursor.fetchall()]
+    except Exception:
+        connection.close()
+        return []
+
+
+def _heal(scene: Scene) -> None:
+    """No fault any more: wires, clocks, points, servers, topics, provider as they should be."""
+    machine = scene.machine
+    machine.wires.heal_all()
+    machine.reset_clocks()
+    machine.wake_all()
+    machine.stack.up()
+    call_command("provision_broker", verbosity=0, stdout=_Nowhere())
+    provider_call(scene, "DELETE", "/admin/faults")
+
+
+class _Nowhere:
+    """A stream that keeps nothing."""
+
+    def write(self, text: str) -> int:
+        """Throw it away."""
+        return len(text)
+
+
+def _newcomer(scene: Scene, crowd: Crowd, verdict: Verdict) -> None:
+    """Everything works again without help: somebody new buys and gets his order."""
+    record = selectors.activity_record(scene.activity_id)
+    assert record is not None  # noqa: S101
+    step = OperatorStep(at_s=99, verb="", units=3, sku=0)
+    if record.status is ActivityStatus.PAUSED:
+        verdict.operators.append(_do(scene, "resume", step))
+    elif record.status is ActivityStatus.CLOSED:
+        verdict.operators.append(_do(scene, "open", step))
+    verdict.operators.append(_do(scene, "top_up", step))
+    user, deadline = f"newcomer-{scene.activity_id}", time.monotonic() + _NEWCOMER_S
+    status, body = 0, {}
+    while time.monotonic() < deadline:
+        status, body = crowd.buy(user, sku=0, quantity=1, key=f"k-{user}")
+        if status == 202:
+            break
+        time.sleep(0.5)
+    else:
+        verdict.breaches.append(f"a newcomer is not served: {status} {body.get('code', '')}")
+        return
+    while time.monotonic() < deadline:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM orders_order WHERE order_id = %s", [body["order_id"]])
+            if cursor.fetchone():
+                return
+        time.sleep(0.2)
+    verdict.breaches.append("a newcomer was accepted and has no order")
+
+
+def _count(scene: Scene, crowd: Crowd, verdict: Verdict) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT (SELECT count(*) FROM orders_order WHERE activity_id = %(a)s),"
+            " (SELECT count(*) FROM orders_reservation WHERE activity_id = %(a)s"
+            " AND outcome = 'REJECTED')",
+            {"a": scene.activity_id},
+        )
+        verdict.orders, verdict.rejected = cursor.fetchone()
+    verdict.accepted = len(crowd.told.promised)
+    verdict.codes = dict(sorted(crowd.told.codes.items()))
+
+
+def _settle(activity_id: int) -> None:
+    """Close the books where they can be closed: the next seed's faults leave this sale alone."""
+    user = get_user_model().objects.get(username=ADMIN)
+    with connection.cursor() as cursor:
+        cursor.execute(_UNPAID, [activity_id])
+        unpaid = [row[0] for row in cursor.fetchall()]
+    for order_id in unpaid:
+        with suppress(OrderStateConflict):
+            cancel_by_operator(order_id=order_id, user=user, reason="the seed is over")
+    rest.wait_for_rest(activity_id)
+    try:
+        operations.request_close(activity_id=activity_id, reason="fault search")
+        settle(activity_id=activity_id, reason="fault search", user=user)
+    except SettlementRefused as refused:
+        log.info("sale_stays_open", activity_id=activity_id, reasons=refused.args)

@@ -1,0 +1,129 @@
+"""TCP wires between the product and its servers that can go silent, lose answers, or be cut."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+HOST: Final = "127.0.0.1"
+_CHUNK: Final = 65_536
+
+
+@dataclass
+class Wire:
+    """One listening port in front of one server. Its fields belong to the loop's thread."""
+
+    name: str
+    upstream: int
+    port: int = 0
+    late_s: float = 0.0
+    answers_lost: bool = False
+    flowing: asyncio.Event = field(default_factory=asyncio.Event)
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def listen(self) -> None:
+        """Take connections from now on."""
+        self.flowing.set()
+        server = await asyncio.start_server(self._connected, HOST, self.port)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def _connected(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        try:
+            server, forth = await asyncio.open_connection(HOST, self.upstream)
+        except OSError:
+            back.transport.abort()
+            return
+        pair = {back, forth}
+        self.writers |= pair
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(client, forth, answers=False))
+                group.create_task(self._pump(server, back, answers=True))
+        except* OSError:
+            pass
+        finally:
+            self.writers -= pair
+            for writer in pair:
+                writer.transport.abort()
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
+        while data := await source.read(_CHUNK):
+            await self.flowing.wait()
+            if self.late_s:
+                await asyncio.sleep(self.late_s)
+            if answers and self.answers_lost:
+                continue
+            sink.write(data)
+            await sink.drain()
+        raise ConnectionResetError  # the other direction ends with this one
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        for writer in list(self.writers):
+            writer.transport.abort()
+
+
+class Wires:
+    """All wires, on an event loop in a thread of their own.
+
+    Args:
+        upstreams: name → port of the server.
+    """
+
+    def __init__(self, upstreams: dict[str, int]) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="wires", daemon=True).start()
+        self._wires: dict[str, Wire] = {}
+        for name, port in upstreams.items():
+            wire = Wire(name=name, upstream=port)
+            self._run(wire.listen())
+            self._wires[name] = wire
+
+    def port(self, name: str) -> int:
+        """Return the port that leads to a server."""
+        return self._wires[name].port
+
+    def silence(self, name: str) -> None:
+        """Hold every byte, both ways, until `heal`; new connections are accepted and silent."""
+        self._do(self._wires[name].flowing.clear)
+
+    def lose_answers(self, name: str) -> None:
+        """Let requests through and throw their answers away, until `heal` cuts them."""
+        self._do(lambda: setattr(self._wires[name], "answers_lost", True))
+
+    def slow_down(self, name: str, late_s: float) -> None:
+        """Hold each chunk for a while, until `heal`."""
+        self._do(lambda: setattr(self._wires[name], "late_s", late_s))
+
+    def cut(self, name: str) -> None:
+        """Reset every connection now."""
+        self._do(self._wires[name].cut)
+
+    def heal(self, name: str) -> None:
+        """Let everything flow; what had lost answers is cut, what was held arrives late."""
+
+        def mend() -> None:
+            wire = self._wires[name]
+            if wire.answers_lost:
+                wire.cut()
+            wire.answers_lost, wire.late_s = False, 0.0
+            wire.flowing.set()
+
+        self._do(mend)
+
+    def heal_all(self) -> None:
+        """Heal every wire."""
+        for name in self._wires:
+            self.heal(name)
+
+    def _do(self, call: Any) -> None:
+        async def run() -> None:
+            call()
+
+        self._run(run())
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
