@@ -37,12 +37,6 @@ SELECT message_id, properties ->> 'replay_id', reason FROM messaging_quarantine
 WHERE consumer_group = %s AND message_id = ANY(%b::text[]) AND status = 'OPEN'
     AND properties ->> 'replay_id' = ANY(%b::text[])
 """
-_WITHDRAW: Final = """
-DELETE FROM messaging_outbox AS o
-USING unnest(%b::bigint[], %b::timestamptz[]) AS mine(id, created_at)
-WHERE o.id = mine.id AND o.created_at = mine.created_at AND o.state = 0 AND o.attempts = 0
-RETURNING o.id
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,15 +94,6 @@ def states(keys: Sequence[OutboxKey]) -> dict[int, SendState]:
             )
             for row in cursor.fetchall()
         }
-
-
-def withdraw(keys: Sequence[OutboxKey]) -> set[int]:
-    """Take rows back that no sender has claimed; returns which. One statement."""
-    if not keys:
-        return set()
-    with connection.cursor() as cursor:
-        cursor.execute(_WITHDRAW, [[key.id for key in keys], [key.created_at for key in keys]])
-        return {row_id for (row_id,) in cursor.fetchall()}
 
 
 def died_again(*, group: str, replays: Mapping[str, str]) -> dict[str, str]:

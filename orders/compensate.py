@@ -1,5 +1,7 @@
 """COMPENSATE: a ticket ends a held reservation with a reject; its buyer is told and freed."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -41,15 +43,7 @@ def compensate(*, reservation_id: str, reason: str, user: "User") -> None:
     if not reason.strip():
         raise TicketRefused("a reason is needed: it is the audit record")
     with transaction.atomic(durable=True):
-        now = begin()
-        held = lock_held(reservation_id)
-        if held is None:
-            raise TicketRefused(f"{reservation_id} is not held: nothing to compensate")
-        if not is_complete(held):
-            raise TicketRefused(f"the row of {reservation_id} does not tell buyer, SKU and units")
-        rejected = reject_held(
-            [(held, RejectReason.COMPENSATED)], now=now, resolution=RejectReason.COMPENSATED.value
-        )
+        rejected = reject_compensated(reservation_id, now=begin())
     log.warning(
         "reservation_compensated",
         reservation_id=reservation_id,
@@ -57,7 +51,28 @@ def compensate(*, reservation_id: str, reason: str, user: "User") -> None:
         reason=reason,
         rejected=bool(rejected),
     )
+    release_now(rejected)
+
+
+def reject_compensated(reservation_id: str, *, now: datetime) -> list[str]:
+    """Reject a held reservation inside the caller's transaction; `release_now` comes after it.
+
+    Raises:
+        TicketRefused: it is not held (any more), or its row does not tell whose it is.
+    """
+    held = lock_held(reservation_id)
+    if held is None:
+        raise TicketRefused(f"{reservation_id} is not held: nothing to compensate")
+    if not is_complete(held):
+        raise TicketRefused(f"the row of {reservation_id} does not tell buyer, SKU and units")
+    return reject_held(
+        [(held, RejectReason.COMPENSATED)], now=now, resolution=RejectReason.COMPENSATED.value
+    )
+
+
+def release_now(reservation_ids: Sequence[str]) -> None:
+    """Release at the gate what was rejected; the message and the scanner make up for a failure."""
     try:
-        release_reservations(rejected)
+        release_reservations(reservation_ids)
     except TransientError:
-        log.info("release_waits", reservation_id=reservation_id)
+        log.info("release_waits", reservations=len(reservation_ids))

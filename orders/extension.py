@@ -64,13 +64,15 @@ def grant_extension(*, reservation_id: str, seconds: int, reason: str, user: "Us
         raise TicketRefused("a reason is needed: it is the audit record")
     if not 1 <= seconds <= MAX_SECONDS:
         raise TicketRefused(f"an extension lasts 1 to {MAX_SECONDS} s")
-    _require_at_gate(_held(reservation_id))
+    require_at_gate(reservation_id)
     with transaction.atomic(durable=True):
-        now = begin()
-        # A rebuild that came between the look at the gate and this row kept what is held still.
-        _held(reservation_id)
-        valid_until = now + timedelta(seconds=seconds)
-        execute(_GRANT, (reservation_id, valid_until, reason.strip(), user.get_username()))
+        valid_until = write_extension(
+            reservation_id=reservation_id,
+            seconds=seconds,
+            reason=reason.strip(),
+            granted_by=user.get_username(),
+            now=begin(),
+        )
     log.warning(
         "extension_granted",
         reservation_id=reservation_id,
@@ -78,6 +80,31 @@ def grant_extension(*, reservation_id: str, seconds: int, reason: str, user: "Us
         reason=reason,
         valid_until=valid_until.isoformat(),
     )
+    return valid_until
+
+
+def require_at_gate(reservation_id: str) -> None:
+    """Refuse unless the gate names a held reservation as its buyer's; outside any transaction.
+
+    Raises:
+        TicketRefused: it is not held, or the gate does not name it.
+        GateUnavailable: Redis does not answer.
+    """
+    _require_at_gate(_held(reservation_id))
+
+
+def write_extension(
+    *, reservation_id: str, seconds: int, reason: str, granted_by: str, now: datetime
+) -> datetime:
+    """Write the row inside the caller's transaction, after `require_at_gate`; returns until when.
+
+    Raises:
+        TicketRefused: it is not held any more.
+    """
+    # A rebuild that came between the look at the gate and this row kept what is held still.
+    _held(reservation_id)
+    valid_until = now + timedelta(seconds=seconds)
+    execute(_GRANT, (reservation_id, valid_until, reason, granted_by))
     return valid_until
 
 

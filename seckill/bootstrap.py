@@ -1,5 +1,6 @@
 """The only wiring: which group is handled by what."""
 
+from dlq_admin.replay.worker import replay_loops
 from messaging.consumer import Handler
 from messaging.topology import (
     CG_AUDIT,
@@ -8,6 +9,7 @@ from messaging.topology import (
     CG_ORDER_PROJECTION,
     CG_ORDER_TIMEOUT,
 )
+from messaging.worker import Loop
 from orders.archive import ARCHIVE_HANDLER
 from orders.effects.registry import effect_handlers
 from orders.handlers import (
@@ -16,6 +18,7 @@ from orders.handlers import (
     PROJECTION_HANDLER,
     RELEASE_HANDLER,
 )
+from seckill.replay_pressure import pressure
 
 
 def handlers() -> dict[str, Handler]:
@@ -28,3 +31,8 @@ def handlers() -> dict[str, Handler]:
         CG_AUDIT: ARCHIVE_HANDLER,
         **effect_handlers(),
     }
+
+
+def replayer(*, once: bool = False) -> list[Loop]:
+    """Return the loop of a replay process: it asks the governor how much it may take."""
+    return replay_loops(pressure=pressure, once=once)

@@ -128,6 +128,15 @@ try:
     SECKILL_METRICS_PORT: int = env.int("SECKILL_METRICS_PORT", 0)  # 0 = no own port
     SECKILL_HEARTBEAT_DIR: str = env.str("SECKILL_HEARTBEAT_DIR", "")
 
+    # --- Replays of dead messages ---------------------------------------------------------------
+    SECKILL_PLAN_SALE_S: int = env.int("SECKILL_PLAN_SALE_S", 900)  # a plan's life during a sale
+    SECKILL_PLAN_QUIET_S: int = env.int("SECKILL_PLAN_QUIET_S", 7_200)
+    # A replay that was published and has no outcome for so long is sent once more.
+    SECKILL_REPLAY_OUTCOME_S: int = env.int("SECKILL_REPLAY_OUTCOME_S", 60)
+    # Beyond these a batch pauses by itself.
+    SECKILL_REPLAY_MAX_TX_P95_S: float = env.float("SECKILL_REPLAY_MAX_TX_P95_S", 1.0)
+    SECKILL_REPLAY_MAX_LAG_S: float = env.float("SECKILL_REPLAY_MAX_LAG_S", 5.0)
+
     # --- Payments -----------------------------------------------------------------------------
     # Empty: nobody can pay; everything else works.
     PAYMENT_PROVIDER_URL: str = env.str("PAYMENT_PROVIDER_URL", "")

@@ -19,6 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 pytest_plugins = [
     "tests.fixtures.broker",
     "tests.fixtures.database",
+    "tests.fixtures.dlq",
     "tests.fixtures.gate",
     "tests.fixtures.payments",
     "tests.fixtures.rebuild",

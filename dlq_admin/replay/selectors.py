@@ -1,0 +1,296 @@
+"""Reads of plans, batches and approvals for pages: frozen records, constant query counts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from django.utils import timezone
+
+from dlq_admin import permissions
+from dlq_admin.models.replay import Approval, InvariantRun, ReplayBatch, ReplayItem
+from dlq_admin.replay.approval import missing
+from dlq_admin.replay.progress import Progress, progress
+from dlq_admin.replay_states import (
+    BATCH_ACTIVE,
+    ITEM_ENDED,
+    ITEM_GOOD,
+    BatchStatus,
+    Disposition,
+    ItemStatus,
+)
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+FRESH: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchView:
+    """A batch as pages show it. Names are user names; `missing` is what approval still lacks."""
+
+    batch_id: int
+    ticket_id: int
+    group: str
+    disposition: Disposition
+    status: BatchStatus
+    status_reason: str
+    reason: str
+    selection: Mapping[str, Any]
+    items_total: int
+    plan_hash: str
+    rate_cap: int
+    live_rate: int
+    governor_rate: int | None
+    canary_size: int
+    extension_s: int
+    requested_by: str
+    edited: bool
+    created_at: datetime
+    expires_at: datetime
+    approved_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemView:
+    """An item as pages show it; `edit_diff` is [{path, before, after}, …] or None."""
+
+    item_id: int
+    position: int
+    message_pk: int
+    message_id: str
+    replay_id: str
+    status: ItemStatus
+    status_reason: str
+    verdict: str
+    verdict_reason: str
+    needs_extension: bool
+    replay_count: int
+    send_tries: int
+    edit_diff: Sequence[Mapping[str, Any]] | None
+    changed_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalView:
+    """An approval that was given."""
+
+    approver: str
+    lead: bool
+    comment: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InvariantView:
+    """A look at invariants."""
+
+    passed: bool
+    checked: int
+    breaches: Sequence[Mapping[str, str]]
+    batch_id: int | None
+    created_at: datetime
+    fresh: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """What a ticket needs to be closed, as far as replays know it.
+
+    `open_items`: still on their way. `bad`: messages whose newest item did not end good.
+    `good`: messages that ended VERIFIED, COMPENSATED or DISCARDED.
+    """
+
+    open_items: int
+    good: frozenset[int]
+    bad: frozenset[int]
+    verify_failed: bool
+    invariants_passed_at: datetime | None
+
+    @property
+    def invariants_fresh(self) -> bool:
+        """Whether the newest look at invariants passed less than 10 minutes ago."""
+        at = self.invariants_passed_at
+        return at is not None and timezone.now() - at < FRESH
+
+
+def batch(batch_id: int) -> BatchView | None:
+    """Return a batch; None when there is none. One statement."""
+    row = ReplayBatch.objects.select_related("requested_by").filter(pk=batch_id).first()
+    return _batch(row) if row else None
+
+
+def batches_of(ticket_id: int) -> list[BatchView]:
+    """Return the newest 100 batches of a ticket. One statement."""
+    rows = ReplayBatch.objects.select_related("requested_by").filter(ticket_id=ticket_id)
+    return [_batch(row) for row in rows.order_by("-pk")[:100]]
+
+
+def active_batches() -> list[BatchView]:
+    """Return the batches that run or are paused. One statement."""
+    rows = ReplayBatch.objects.select_related("requested_by").filter(
+        status__in=[status.value for status in BATCH_ACTIVE]
+    )
+    return [_batch(row) for row in rows.order_by("pk")]
+
+
+def recent_batches(*, limit: int = 50) -> list[BatchView]:
+    """Return the newest batches of all tickets. One statement."""
+    rows = ReplayBatch.objects.select_related("requested_by").order_by("-pk")[:limit]
+    return [_batch(row) for row in rows]
+
+
+def waiting_for_approval(*, limit: int = 100) -> list[BatchView]:
+    """Return what waits for approval, what expires first on top. One statement."""
+    rows = ReplayBatch.objects.select_related("requested_by").filter(
+        status=BatchStatus.PENDING_APPROVAL
+    )
+    return [_batch(row) for row in rows.order_by("expires_at")[:limit]]
+
+
+def items(
+    batch_id: int, *, after_position: int = -1, limit: int = 100, status: str = ""
+) -> list[ItemView]:
+    """Return items after a position, in order (keyset paging). One statement."""
+    rows = ReplayItem.objects.select_related("message").filter(
+        batch_id=batch_id, position__gt=after_position
+    )
+    if status:
+        rows = rows.filter(status=status)
+    return [_item(row) for row in rows.order_by("position").defer("body", "message__body")[:limit]]
+
+
+def items_of_message(message_pk: int) -> list[ItemView]:
+    """Return what was planned for a message, the newest first. One statement."""
+    rows = ReplayItem.objects.select_related("message").filter(message_id=message_pk)
+    return [_item(row) for row in rows.order_by("-pk").defer("body", "message__body")[:50]]
+
+
+def approvals(batch_id: int) -> list[ApprovalView]:
+    """Return the approvals of a batch in the order they were given. One statement."""
+    return [
+        ApprovalView(
+            approver=row.approver.get_username(),
+            lead=row.lead,
+            comment=row.comment,
+            created_at=row.created_at,
+        )
+        for row in Approval.objects.select_related("approver")
+        .filter(batch_id=batch_id)
+        .order_by("pk")
+    ]
+
+
+def why_not_approve(*, batch_id: int, user: "User") -> str:
+    """Return why this user's approve button is disabled; empty when it is not. Three statements."""
+    row = ReplayBatch.objects.filter(pk=batch_id).first()
+    if row is None or row.status != BatchStatus.PENDING_APPROVAL:
+        return "it does not wait for approval"
+    if not permissions.has(user, permissions.APPROVE_REPLAY):
+        return "you may not approve"
+    if user.pk in (row.requested_by_id, row.edited_by_id):
+        return "you planned it: another person must approve"
+    if row.expires_at <= timezone.now():
+        return "its time has passed"
+    if Approval.objects.filter(batch=row, approver=user).exists():
+        return f"you have approved; missing: {missing(row)}"
+    return ""
+
+
+def still_missing(batch_id: int) -> str:
+    """Return what the approval of a batch lacks, in words; empty when it is complete."""
+    row = ReplayBatch.objects.filter(pk=batch_id).first()
+    return missing(row) if row else ""
+
+
+def progress_of(batch_id: int) -> Progress:
+    """Return a batch in numbers. One statement."""
+    return progress(batch_id)
+
+
+def invariant_runs(ticket_id: int, *, limit: int = 50) -> list[InvariantView]:
+    """Return the newest looks at invariants of a ticket. One statement."""
+    now = timezone.now()
+    return [
+        InvariantView(
+            passed=row.passed,
+            checked=row.checked,
+            breaches=row.detail.get("breaches", []),
+            batch_id=row.batch_id,
+            created_at=row.created_at,
+            fresh=now - row.created_at < FRESH,
+        )
+        for row in InvariantRun.objects.filter(ticket_id=ticket_id).order_by("-pk")[:limit]
+    ]
+
+
+def proof_of(ticket_id: int) -> Proof:
+    """Return what replays prove about a ticket. Two statements."""
+    newest: dict[int, ItemStatus] = {}
+    open_items = 0
+    for message_pk, status in (
+        ReplayItem.objects.filter(batch__ticket_id=ticket_id)
+        .order_by("pk")
+        .values_list("message_id", "status")
+    ):
+        newest[message_pk] = ItemStatus(status)
+        open_items += ItemStatus(status) not in ITEM_ENDED
+    last = InvariantRun.objects.filter(ticket_id=ticket_id).order_by("-pk").first()
+    return Proof(
+        open_items=open_items,
+        good=frozenset(pk for pk, status in newest.items() if status in ITEM_GOOD),
+        bad=frozenset(
+            pk for pk, status in newest.items() if status in ITEM_ENDED and status not in ITEM_GOOD
+        ),
+        verify_failed=ItemStatus.VERIFY_FAILED in newest.values(),
+        invariants_passed_at=last.created_at if last and last.passed else None,
+    )
+
+
+def _batch(row: ReplayBatch) -> BatchView:
+    return BatchView(
+        batch_id=row.pk,
+        ticket_id=row.ticket_id,
+        group=row.consumer_group,
+        disposition=Disposition(row.disposition),
+        status=BatchStatus(row.status),
+        status_reason=row.status_reason,
+        reason=row.reason,
+        selection=row.selection,
+        items_total=row.items_total,
+        plan_hash=row.plan_hash,
+        rate_cap=row.rate_cap,
+        live_rate=row.live_rate,
+        governor_rate=row.governor_rate,
+        canary_size=row.canary_size,
+        extension_s=row.extension_s,
+        requested_by=row.requested_by.get_username(),
+        edited=row.disposition == Disposition.REPLAY_EDITED,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        approved_at=row.approved_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def _item(row: ReplayItem) -> ItemView:
+    return ItemView(
+        item_id=row.pk,
+        position=row.position,
+        message_pk=row.message_id,
+        message_id=row.message.message_id,
+        replay_id=row.replay_id,
+        status=ItemStatus(row.status),
+        status_reason=row.status_reason,
+        verdict=row.verdict,
+        verdict_reason=row.verdict_reason,
+        needs_extension=row.needs_extension,
+        replay_count=row.replay_count,
+        send_tries=row.send_tries,
+        edit_diff=row.edit_diff,
+        changed_at=row.changed_at,
+    )
