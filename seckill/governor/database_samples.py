@@ -73,7 +73,7 @@ class DatabaseSampler:
         """Begin to sample."""
         self._thread.start()
 
-    def stop(self, timeout_s: float = 1.0) -> None:
+    def stop(self, timeout_s: float = 4.0) -> None:
         """End; a look that hangs is left to itself."""
         self._stop.set()
         if self._thread.is_alive():
@@ -112,26 +112,30 @@ class DatabaseSampler:
             self._queue.popleft()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            began = time.monotonic()
-            try:
-                close_old_connections()
-                self.latest = self.sample()
-                self.flush()
-                self._failing = False
-            except DatabaseFailure as error:
-                connection.close()
-                if not self._failing:
-                    log.warning("governor_database_unread", reason=reason_of(error))
-                self._failing = True
-            except Exception:
-                log.exception("governor_sample_failed")
-            self._stop.wait(max(0.05, EVERY_S - (time.monotonic() - began)))
         try:
+            while not self._stop.is_set():
+                began = time.monotonic()
+                self._turn()
+                self._stop.wait(max(0.05, EVERY_S - (time.monotonic() - began)))
             self.flush()
         except DatabaseFailure as error:
             log.warning("governor_decisions_unwritten", reason=reason_of(error))
-        connection.close()
+        finally:
+            connection.close()
+
+    def _turn(self) -> None:
+        try:
+            close_old_connections()
+            self.latest = self.sample()
+            self.flush()
+            self._failing = False
+        except DatabaseFailure as error:
+            connection.close()
+            if not self._failing:
+                log.warning("governor_database_unread", reason=reason_of(error))
+            self._failing = True
+        except Exception:
+            log.exception("governor_sample_failed")
 
 
 def all_waiting(members: Sequence[GroupMember]) -> bool:

@@ -36,6 +36,7 @@ class EntryLimits:
         self._follower = follower
         if follower is None and settings.SECKILL_GOVERNOR == "on":
             self._follower = Follower(web_process=name)
+            self._follower.current()  # counted, and informed, before the first buyer comes
         self._view: GovernorView | None = None
         self._limits = self._static
 

@@ -1,0 +1,219 @@
+"""The senses, on real stores: what they see is what is there."""
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from inventory import keys
+from inventory.errors import GateUnavailable
+from inventory.gate import gate
+from messaging.pulse import LoopState
+from seckill.governor.database_samples import DatabaseSampler
+from seckill.governor.gate_samples import GateSampler
+from seckill.governor.sampler import Sampler
+from tests.fixtures.sales import open_sale, rows
+from tests.integration.governor.views import poll, view
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
+
+
+def dsn() -> str:
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    return f"{raw.info.dsn} password={raw.info.password}"
+
+
+def beat(worker: str, state: str, detail: str, *, age_s: float = 0) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            'INSERT INTO messaging_heartbeat (worker_id, role, "group", build, version, started_at,'
+            " beat_at, state, detail) VALUES (%s, 'consumer', 'CG_SECKILL_ORDER_CREATE_PG_V1', 1,"
+            " '', now(), now() - %s * interval '1 second', %s, %s::jsonb)",
+            [worker, age_s, state, detail],
+        )
+
+
+def test_lock_waits_and_wal_are_seen() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE governor_probe (id int PRIMARY KEY, n int)")
+        cursor.execute("INSERT INTO governor_probe SELECT i, 0 FROM generate_series(1, 2) i")
+    sampler = DatabaseSampler()
+    first = sampler.sample()
+    holder = psycopg.connect(dsn())
+    holder.execute("UPDATE governor_probe SET n = 1 WHERE id = 1")
+
+    def wait() -> None:
+        with psycopg.connect(dsn()) as waiter:
+            waiter.execute("UPDATE governor_probe SET n = 2 WHERE id = 1")
+
+    threads = [threading.Thread(target=wait) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        poll(lambda: sampler.sample().lock_waits == 2)
+    finally:
+        holder.rollback()
+        holder.close()
+        for thread in threads:
+            thread.join()
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE governor_probe")
+    assert first.lock_waits == 0
+    second = sampler.sample()
+    assert second.wal_per_s > 0
+    assert second.replication_lag_s == 0
+
+
+def test_consumers_are_counted_by_process_and_their_worst_numbers_count() -> None:
+    beat("h:1:consumer/order-create", "RUNNING", '{"lag_s": 0.5, "drain_per_s": 100, "batch": 128}')
+    beat(
+        "h:1:consumer/order-create-2",
+        "RUNNING",
+        '{"lag_s": 9, "drain_per_s": 9, "batch": 0, "pool_wait_p95_ms": 900}',
+    )
+    beat(
+        "h:2:consumer/order-create",
+        "RUNNING",
+        '{"lag_s": 1.5, "drain_per_s": 50, "batch": 128, "busy_per_s": 70, "tx_p99_ms": 44,'
+        ' "pool_wait_p95_ms": 3.5, "receiving": true}',
+    )
+    beat("h:3:consumer/order-create", "RUNNING", '{"lag_s": 99}', age_s=11)
+    beat("h:4:consumer/order-create", "STOPPED", '{"lag_s": 99}')
+    sampler = Sampler()
+    sampler.database.latest = sampler.database.sample()
+
+    seen = sampler.look()
+
+    assert seen.instances == 2
+    assert (seen.lag_s, seen.drain_per_s, seen.busy_per_s) == (1.5, 150, 70)
+    assert (seen.tx_p99_ms, seen.pool_wait_p95_ms) == (44, 3.5)
+    assert seen.receiving
+    assert not seen.waiting
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "{}",
+        '{"lag_s": "much", "drain_per_s": null, "batch": "all", "receiving": "x"}',
+        '{"lag_s": -5, "drain_per_s": true, "busy_per_s": [1]}',
+        '{"lag_s": 1e308, "tx_p99_ms": {"a": 1}}',
+    ],
+)
+def test_what_a_broken_worker_says_of_itself_breaks_nothing(detail: str) -> None:
+    beat("h:1:consumer/order-create", "RUNNING", detail)
+    sampler = Sampler()
+    sampler.database.latest = sampler.database.sample()
+    seen = sampler.look()
+    assert seen.instances == 1
+    assert seen.drain_per_s == 0
+    assert seen.lag_s >= 0
+
+
+def test_loops_that_wait_for_a_store_and_a_broker_that_is_away() -> None:
+    beat("h:1:consumer/a", LoopState.WAITING, '{"receiving": false}')
+    sampler = Sampler()
+    sampler.database.latest = sampler.database.sample()
+    seen = sampler.look()
+    assert seen.waiting
+    assert not seen.receiving
+
+
+def test_the_gate_tells_what_is_open_pending_expiring_and_accepted(redis_client: Any) -> None:
+    now = redis_client.time()
+    now_ms = now[0] * 1000
+    redis_client.zadd(
+        keys.open_reservations(5), {"a": now_ms + 299_000, "b": now_ms + 1_000, "c": now_ms - 1_000}
+    )
+    redis_client.zadd(keys.mq_pending(5), {"a": now_ms - 2_000, "b": now_ms + 9_000})
+    redis_client.hset(keys.answers(5), mapping={"QUEUED": 10, "PENDING": 2, "SOLD_OUT": 99})
+    sampler = GateSampler()
+
+    first = sampler.sample({5: 300_000, 6: 300_000})
+    assert first is not None
+    assert first.sales[5].open == first.backlog == 3
+    assert (first.sales[5].pending, first.sales[5].expiring) == (2, 2)
+    assert 2.0 <= first.pending_oldest_s < 10
+    assert first.sales[6].open == 0
+
+    redis_client.hset(keys.answers(5), "QUEUED", 110)
+    second = sampler.sample({5: 300_000})
+    assert second is not None
+    assert second.arrival_per_s > 0
+    # counters that began anew are no negative rate
+    redis_client.delete(keys.answers(5))
+    third = sampler.sample({5: 300_000})
+    assert third is not None
+    assert third.arrival_per_s == 0
+
+
+def test_silent_stores_show_by_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_sale()
+    sampler = Sampler()
+    sampler.database.latest = sampler.database.sample()
+
+    def away(call: object) -> object:
+        raise GateUnavailable("gone")
+
+    monkeypatch.setattr(gate(), "run", away)
+    sampler.database.started_s -= 100
+    sampler._gate_at_s -= 50
+    seen = sampler.look()
+    assert seen.gate_age_s >= 50
+    assert seen.database_age_s < 5
+    sampler.database.latest = None
+    assert sampler.look().database_age_s >= 100
+
+
+def test_decisions_wait_for_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.db import OperationalError
+
+    from seckill.governor import history
+    from seckill.governor.history import Decided
+
+    sampler = DatabaseSampler()
+    for number in range(200):
+        sampler.write(Decided(view=view(decided_at_ms=1_000 + number), before="HOLD", leader="x"))
+    with monkeypatch.context() as patch:
+        patch.setattr(history, "store", _away)
+        with pytest.raises(OperationalError):
+            sampler.flush()
+    sampler.flush()
+    stored = rows(
+        "SELECT count(*), min(decided_at), max(decided_at) FROM seckill_governor_decision"
+    )
+    assert stored[0][0] == 120  # bounded: the oldest were dropped
+    assert stored[0][2].timestamp() == pytest.approx(1.199)
+
+
+def _away(decision: object) -> None:
+    from django.db import OperationalError
+
+    raise OperationalError("gone")
+
+
+def test_calibration_measures_recommends_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import io
+
+    out = io.StringIO()
+    call_command("calibrate_budget", "--seconds", "0.2", "--most", "3", "--batch", "8", stdout=out)
+    text = out.getvalue()
+    assert "◀ knee" in text
+    assert "set SECKILL_SAFE_TRANSACTIONS=" in text
+    assert "   1 at a time:" in text
+    assert rows("SELECT count(*) FROM pg_namespace WHERE nspname = 'seckill_calibration'") == [(0,)]
+
+
+def test_calibration_refuses_while_a_sale_is_open() -> None:
+    from django.core.management.base import CommandError
+
+    open_sale()
+    with pytest.raises(CommandError, match="a sale is open"):
+        call_command("calibrate_budget")
+    assert rows("SELECT count(*) FROM pg_namespace WHERE nspname = 'seckill_calibration'") == [(0,)]
