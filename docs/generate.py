@@ -1,19 +1,23 @@
 """Writes the pages that come from code: `python -m docs.generate [--check]`.
 
 docs/states.md holds a chart of each state machine, drawn from the `ALLOWED` maps themselves;
-docs/problems.md lists every refusal that a client can get.
+docs/problems.md lists every refusal that a client can get; docs/metrics.md every metric.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+import django
+
 from inventory import states as inventory_states
 from orders import states as orders_states
 from orders.payments import states as payment_states
 from seckill.admission.problems import PROBLEMS
+from seckill.observability.registry import metrics_page
 
 HERE = Path(__file__).parent
 MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
@@ -101,11 +105,13 @@ def problems_page() -> str:
     return head + "\n".join(rows) + "\n"
 
 
-PAGES = {"states.md": states_page, "problems.md": problems_page}
+PAGES = {"states.md": states_page, "problems.md": problems_page, "metrics.md": metrics_page}
 
 
 def main() -> int:
     """Write the pages, or with --check tell which are out of date."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill.settings")
+    django.setup()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="exit 1 on a difference, write nothing"

@@ -64,8 +64,8 @@ _CONSUMER: Final = (Process.CONSUMER,)
 _SENDER: Final = (Process.SENDER,)
 _SCANNER: Final = (Process.SCANNER,)
 _CELERY: Final = (Process.CELERY,)
+_GOVERNOR: Final = (Process.GOVERNOR,)
 _PRODUCERS: Final = (Process.WEB, Process.SENDER, Process.SCANNER)
-_LOOPS: Final = (Process.CONSUMER, Process.SENDER, Process.SCANNER)
 
 _TOPIC: Final = {"topic": "short name of the registry"}
 _GROUP: Final = {"group": "consumer group of the registry"}
@@ -178,6 +178,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
             _counter("mq_consumer_outage_total", _CONSUMER, _GROUP),
             _gauge("mq_consumer_paused", _CONSUMER, _GROUP),
             _counter("mq_receive_failure_total", _CONSUMER, _GROUP),
+            _counter("mq_replay_skipped_total", _CONSUMER, _GROUP),
         ),
     ),
     Chapter(
@@ -263,6 +264,21 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
         ),
     ),
     Chapter(
+        title="Governor",
+        metrics=(
+            _gauge("seckill_governor_level", _GOVERNOR),
+            _gauge("seckill_governor_entry_rate", _GOVERNOR),
+            _gauge("seckill_governor_capacity", _GOVERNOR),
+            _gauge("seckill_governor_workers", _GOVERNOR, _GROUP),
+            _counter(
+                "seckill_governor_changes_total",
+                _GOVERNOR,
+                {"before": "level left", "after": "level entered"},
+            ),
+            _gauge("reservation_expiring", _GOVERNOR, _ACTIVITY, "reservation_near_expiry"),
+        ),
+    ),
+    Chapter(
         title="Dead letters",
         metrics=(
             _gauge("mq_dlq_messages", _SENDER, _GROUP, "dlq_message_count"),
@@ -273,6 +289,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
                 {"result": "how the replay ended"},
                 "dlq_replay_success_total",
             ),
+            _gauge("dlq_audit_findings", _CELERY),
         ),
     ),
     Chapter(
