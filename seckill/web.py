@@ -42,6 +42,7 @@ from seckill.governor.entry import EntryLimits
 from seckill.monitor.stream import PATH as MONITOR_PATH
 from seckill.monitor.stream import MonitorStreams
 from seckill.site import Site
+from seckill.stop_signal import on_sigterm
 
 log = structlog.get_logger(__name__)
 
@@ -88,8 +89,10 @@ class WebProcess:
         elif self._role != "admission":
             stream = stream_target(path)
             if stream is not None:
+                parts.expect_stop()
                 await parts.streams(scope, receive, send, stream)
             elif path == MONITOR_PATH:
+                parts.expect_stop()
                 await parts.monitor(scope, receive, send)
             else:
                 await parts.site(scope, receive, send)
@@ -180,6 +183,7 @@ class Parts:
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
         self.monitor = MonitorStreams(gate=self.gate, database=self.database)
         self.site = Site(_django(), lanes=_SITE_LANES)
+        self._forget_stop: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
         self._ticker = loop.create_task(self._tick())
         self._rules_follower = loop.create_task(self._follow_rules())
@@ -225,8 +229,19 @@ class Parts:
             except Exception as error:
                 log.warning("rules_not_read", error=repr(error))
 
+    def expect_stop(self) -> None:
+        """Listen for SIGTERM from the first stream on: the server's own handler stands by then."""
+        if self._forget_stop is None:
+            self._forget_stop = on_sigterm(self._end_streams)
+
+    def _end_streams(self) -> None:
+        self.streams.end()
+        self.monitor.end()
+
     async def close(self) -> None:
         """Finish in-flight batches, end streams, close connections."""
+        if self._forget_stop is not None:
+            self._forget_stop()
         await self.streams.close()
         await self.monitor.close()
         try:

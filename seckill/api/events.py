@@ -155,12 +155,15 @@ class StatusStreams:
             log.warning("status_unread", reservation_id=reservation_id, error=repr(error))
             return ready("UNAVAILABLE")
 
-    async def close(self) -> None:
+    def end(self) -> None:
         """End all streams; their clients connect again elsewhere."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all streams and wait for it."""
+        self.end()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._hub.close()
 
 

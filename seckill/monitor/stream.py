@@ -153,12 +153,15 @@ class MonitorStreams:
             log.warning("viewer_not_asked", error=repr(error))
             return None
 
-    async def close(self) -> None:
+    def end(self) -> None:
         """End all streams; browsers connect again elsewhere."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all streams and wait for it."""
+        self.end()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.feed.close()
 
 
