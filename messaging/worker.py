@@ -156,7 +156,9 @@ def _metrics_port() -> Iterator[None]:
         return
     from prometheus_client import start_http_server
 
-    server, thread = start_http_server(settings.SECKILL_METRICS_PORT)
+    server, thread = start_http_server(
+        settings.SECKILL_METRICS_PORT, addr=settings.SECKILL_METRICS_HOST
+    )
     try:
         yield
     finally:

@@ -46,6 +46,16 @@ app.conf.beat_schedule = {
 
 
 @worker_ready.connect
+def serve_metrics(**_: object) -> None:
+    """Answer /metrics on SECKILL_METRICS_PORT, like every other process."""
+    from django.conf import settings
+    from prometheus_client import start_http_server
+
+    if settings.SECKILL_METRICS_PORT:
+        start_http_server(settings.SECKILL_METRICS_PORT, addr=settings.SECKILL_METRICS_HOST)
+
+
+@worker_ready.connect
 def keep_partitions_at_start(**_: object) -> None:
     """Make missing days as soon as a worker is up, whatever the schedule says."""
     app.send_task("messaging.tasks.keep_partitions")

@@ -126,6 +126,7 @@ try:
     SECKILL_WATCHDOG_S: int = env.int("SECKILL_WATCHDOG_S", 60)
     SECKILL_BUILD: int = env.int("SECKILL_BUILD", 1)
     SECKILL_METRICS_PORT: int = env.int("SECKILL_METRICS_PORT", 0)  # 0 = no own port
+    SECKILL_METRICS_HOST: str = env.str("SECKILL_METRICS_HOST", "127.0.0.1")
     SECKILL_HEARTBEAT_DIR: str = env.str("SECKILL_HEARTBEAT_DIR", "")
 
     # --- Replays of dead messages ---------------------------------------------------------------

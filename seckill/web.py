@@ -26,6 +26,7 @@ from inventory.watch import count_answers
 from messaging.broker import broker
 from messaging.broker.base import AsyncProducer
 from orders.selectors import reservation_status
+from seckill import warmth
 from seckill.admission import metrics
 from seckill.admission.app import Admission, hot_target
 from seckill.admission.breaker import Breaker
@@ -127,6 +128,7 @@ class WebProcess:
         if self._running is not None:
             await self._running.close()
             self._running = None
+            warmth.forget()
         telemetry.flush()
 
 
@@ -190,16 +192,29 @@ class Parts:
 
     async def warm_up(self) -> None:
         """Open connections before the first buyer needs them."""
-        for name, step in (
-            ("broker", self.producer.warm_up()),
-            ("gate", self._gate_state(0, 0)),
-            ("database", self.catalogue.refresh()),
-            ("rules", self.rules.refresh()),
-        ):
+        warmth.expect(self._warm_steps())
+        await self._warm()
+
+    def _warm_steps(self) -> dict[str, Callable[[], Awaitable[object]]]:
+        return {
+            "broker": self.producer.warm_up,
+            "gate": lambda: self._gate_state(0, 0),
+            "database": self.catalogue.refresh,
+            "rules": self.rules.refresh,
+        }
+
+    async def _warm(self) -> None:
+        """Try what is not warm yet; what fails is tried again each second."""
+        for name, step in self._warm_steps().items():
+            if name not in warmth.cold():
+                continue
             try:
-                await asyncio.wait_for(step, timeout=5)
+                if await asyncio.wait_for(step(), timeout=5) is False:
+                    raise ConnectionError("it does not answer")
             except Exception as error:
                 log.warning("warm_up_failed", part=name, error=repr(error))
+            else:
+                warmth.reached(name)
 
     async def _tick(self) -> None:
         """Hand the hot path's own counts to the metrics once a second."""
@@ -207,6 +222,8 @@ class Parts:
             await asyncio.sleep(1)
             metrics.QUEUED.set(self.admission.queued)
             await self._count_answers()
+            if warmth.cold():
+                await self._warm()
 
     async def _count_answers(self) -> None:
         """Hand the counts of a second to the metrics and, for each known sale, to its monitor."""

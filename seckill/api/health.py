@@ -6,7 +6,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_GET
 from django_prometheus.exports import ExportToDjangoView
 
-from seckill import dependencies
+from seckill import dependencies, warmth
+from seckill.observability.multiprocess import forget_dead
 
 
 @require_GET
@@ -23,6 +24,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
         "partitions": dependencies.partitions,
         "redis": dependencies.redis,
         "broker": dependencies.broker_port,
+        "warm": warmth.problem,
     }
     problems = {name: problem for name, check in checks.items() if (problem := check())}
     body = {
@@ -35,4 +37,5 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
     """Export this process's metrics, or all web processes' with PROMETHEUS_MULTIPROC_DIR."""
+    forget_dead()
     return ExportToDjangoView(request)  # type: ignore[no-any-return]

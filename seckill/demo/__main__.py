@@ -14,8 +14,9 @@ from rich.console import Console
 from devstack.display import Display
 from devstack.errors import StackError
 from devstack.stack import Stack
+from seckill.demo.observe import Observation
 from seckill.demo.rig import ADMIN, Rig
-from seckill.demo.supervision import StartFailed
+from seckill.demo.supervision import Program, StartFailed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,6 +33,11 @@ def _parser() -> argparse.ArgumentParser:
         "--incident",
         action="store_true",
         help="let the sale go wrong and leave its dead messages to you: docs/operations/dlq.md",
+    )
+    parser.add_argument(
+        "--observe",
+        action="store_true",
+        help="run a real Prometheus beside it, with the alert rules: docs/observability.md",
     )
     return parser
 
@@ -71,7 +77,8 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
     console.print("2/4  tables, topics and consumer groups: seconds")
     rig.prepare()
     console.print("3/4  the processes: web, consumers, sender, scanner, schedules")
-    _start(rig, incident=options.incident)
+    observation = Observation(rig.folder) if options.observe else None
+    _start(rig, incident=options.incident, observation=observation)
     rig.wait_web()
     rig.wait_workers()
     count, megabytes = rig.supervisor.python_memory_mb()
@@ -82,6 +89,9 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
     )
     console.print(f"4/4  the sale: {options.buyers} buyers, {options.stock} units")
     result = (_go_wrong if options.incident else _sell)(rig, console, options)
+    if observation is not None:
+        fired = ", ".join(observation.fired()) or "none"
+        console.print(f"alerts         {fired}; Prometheus {observation.url}", soft_wrap=True)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if not options.exit:
@@ -89,13 +99,21 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
     return 1 if result["breaches"] else 0
 
 
-def _start(rig: Rig, *, incident: bool) -> None:
-    if not incident:
-        rig.start()
-        return
+def _start(rig: Rig, *, incident: bool, observation: Observation | None) -> None:
     from seckill.demo.incident import faulty_build, fixed_build
 
-    rig.start(adapt=faulty_build, more=fixed_build)
+    def adapt(program: Program) -> Program:
+        program = faulty_build(program) if incident else program
+        return observation.adapt(program) if observation else program
+
+    def more(programs: tuple[Program, ...]) -> tuple[Program, ...]:
+        found = fixed_build(programs) if incident else ()
+        if observation is None:
+            return found
+        broker = rig.environment.get("ROCKETMQ_METRICS_URL", "")
+        return (*found, observation.more(programs, web_port=rig.port, broker=broker))
+
+    rig.start(adapt=adapt, more=more)
 
 
 def _go_wrong(rig: Rig, console: Console, options: argparse.Namespace) -> dict[str, object]:

@@ -39,7 +39,10 @@ class StartFailed(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """One kind of process. `count` of them run the same command."""
+    """One kind of process. `count` of them run the same command.
+
+    `{number}` in a value of the environment becomes the process's own, from 0.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -250,7 +253,7 @@ def _write_configuration(
                 logs / (f"{program.name}.log" if one else "%(program_name)s-%(process_num)d.log")
             ),
             "stdout_logfile_maxbytes": "0",
-            "environment": environment.replace("%", "%%"),
+            "environment": environment.replace("%", "%%").replace("{number}", "%(process_num)d"),
         }
     with path.open("w", encoding="utf-8") as stream:
         config.write(stream)
