@@ -1,21 +1,21 @@
-"""What the console's services raise (pure)."""
+"""What the console's services raise (pure). Missing permissions are Django's PermissionDenied."""
 
 
-class DlqError(Exception):
-    """Root of the tree; its text may be shown to the operator."""
+class DlqAdminError(Exception):
+    """Root of the tree."""
 
 
-class NoSuchRow(DlqError):
-    """There is no such ticket, message or batch."""
+class NotFound(DlqAdminError):
+    """No such ticket, message, batch or plan."""
 
 
-class StaleState(DlqError):
-    """The row is in another state than the transition needs."""
+class GuardRefused(DlqAdminError):
+    """A rule forbids it; the text tells the operator why, and what would have to be so."""
 
 
-class PlanRefused(DlqError):
-    """This cannot be planned like this; the text says why."""
+class StaleTicket(DlqAdminError):
+    """The row was in another state by the time of the UPDATE; `status` tells which."""
 
-
-class ApprovalRefused(DlqError):
-    """This approval is not given; the text says why."""
+    def __init__(self, status: str) -> None:
+        super().__init__(f"the ticket is {status} by now: look at it again")
+        self.status = status
