@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dlq_admin.models.message import DlqMessage
-from dlq_admin.models.ticket import Ticket
 from messaging.facts import read_facts
 from messaging.quarantine import OUTBOX_GROUP
 from messaging.topology import GROUPS, group_spec
@@ -31,6 +30,7 @@ class Dead:
     quantity: int | None
     valid_until: datetime | None
     traceparent: str
+    version: int
 
     @property
     def hash_matches(self) -> bool:
@@ -63,6 +63,7 @@ def dead_of(row: DlqMessage) -> Dead:
         quantity=row.quantity or facts.quantity,
         valid_until=row.valid_until or facts.valid_until,
         traceparent=str(row.properties.get("traceparent", "")),
+        version=row.version,
     )
 
 
@@ -75,10 +76,8 @@ def load(pks: Sequence[int], *, lock: bool = False) -> dict[int, Dead]:
 
 
 def ticket_of(pk: int) -> int | None:
-    """Return the newest ticket of a message's failure group, if there is one."""
-    found = Ticket.objects.filter(failure_group__dlqmessage=pk).order_by("-pk")
-    ticket: int | None = found.values_list("pk", flat=True).first()
-    return ticket
+    """Return the ticket that deals with a message now, if there is one."""
+    return DlqMessage.objects.filter(pk=pk).values_list("ticket_id", flat=True).first()
 
 
 def _topic(row: DlqMessage) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.dry_run import dead as dead_messages
-from dlq_admin.errors import NoSuchRow
+from dlq_admin.errors import NotFound
 from orders import dead_letters
 from orders.story.records import Part
 from orders.story.tell import story_of
@@ -35,18 +35,18 @@ def domain_state(*, message_pk: int, user: "User") -> DomainState:
 
     Args:
         message_pk: the dead message.
-        user: needs `dlq_admin.view_dlq`.
+        user: needs `dlq_admin.view_console`.
 
     Raises:
         PermissionDenied: the user may not.
-        NoSuchRow: there is no such message.
+        NotFound: there is no such message.
 
     Cost: about fifteen look-ups by key and two round trips to Redis.
     """
-    permissions.require(user, permissions.VIEW_DLQ)
+    access.require(user, permissions.VIEW_CONSOLE)
     dead = dead_messages.load([message_pk]).get(message_pk)
     if dead is None:
-        raise NoSuchRow(f"there is no dead message {message_pk}")
+        raise NotFound(f"there is no dead message {message_pk}")
     story = story_of(dead.reservation_id, with_payments=False) if dead.reservation_id else None
     held = dead_letters.held_row(dead.reservation_id) if dead.reservation_id else None
     return DomainState(

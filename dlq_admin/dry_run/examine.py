@@ -19,7 +19,7 @@ from dlq_admin.dry_run.verdict import (
     judge_order,
     judge_other,
 )
-from dlq_admin.replay_states import Disposition
+from dlq_admin.states import Disposition
 from messaging.quarantine import OUTBOX_GROUP
 from messaging.topology import CG_ORDER_CREATE
 from orders import dead_letters
@@ -84,7 +84,7 @@ def examine(
     )
     versions = {
         "inbox": f"{inbox} {known.reason}".strip() if known else "",
-        "dead": dead.sha256,
+        "dead": str(dead.version),
         "held": "" if rows is None else str(rows.held),
         "order": f"{rows.order_id} {rows.order_status} {rows.order_version}" if rows else "",
         "reservation": f"{rows.outcome} {rows.reject_reason} {rows.release_state}" if rows else "",

@@ -10,15 +10,15 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.audit import record
 from dlq_admin.dry_run import dead as dead_messages
 from dlq_admin.dry_run.dead import Dead
 from dlq_admin.dry_run.examine import Examination, examine, gate_names
 from dlq_admin.dry_run.verdict import Verdict
-from dlq_admin.errors import NoSuchRow
+from dlq_admin.errors import NotFound
 from dlq_admin.models.replay import DryRun
-from dlq_admin.replay_states import Disposition
+from dlq_admin.states import Disposition
 from inventory.selectors import serving_activities
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ def dry_run(
 
     Raises:
         PermissionDenied: the user may not.
-        NoSuchRow: there is no such message.
+        NotFound: there is no such message.
 
     Cost: about eight statements and, with an extension, two reads of Redis.
     """
-    permissions.require(user, permissions.PLAN_REPLAY)
+    access.require(user, permissions.PLAN_REPLAY)
     dead = dead_messages.load([message_pk]).get(message_pk)
     if dead is None:
-        raise NoSuchRow(f"there is no dead message {message_pk}")
+        raise NotFound(f"there is no dead message {message_pk}")
     seen = look([dead], disposition=disposition, extension_s=extension_s)[message_pk]
     with transaction.atomic(durable=True):
         row = DryRun.objects.create(

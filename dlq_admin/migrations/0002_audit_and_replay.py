@@ -2,11 +2,11 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import dlq_admin.replay_states
+import dlq_admin.states
 from django.conf import settings
 from django.db import migrations, models
 
-from dlq_admin.replay_states import BATCH_ALLOWED, ITEM_ALLOWED
+from dlq_admin.states import BATCH_ALLOWED, ITEM_ALLOWED
 from dlq_admin.sql import sql_file
 
 
@@ -81,7 +81,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('consumer_group', models.CharField(max_length=120)),
                 ('disposition', models.CharField(choices=[('REPLAY', 'REPLAY'), ('REPLAY_EDITED', 'REPLAY_EDITED'), ('COMPENSATE', 'COMPENSATE'), ('DISCARD', 'DISCARD')], max_length=16)),
-                ('status', models.CharField(choices=[('DRAFT', 'DRAFT'), ('PLANNED', 'PLANNED'), ('PENDING_APPROVAL', 'PENDING_APPROVAL'), ('APPROVED', 'APPROVED'), ('REJECTED', 'REJECTED'), ('CANARY', 'CANARY'), ('RUNNING', 'RUNNING'), ('THROTTLED', 'THROTTLED'), ('PAUSED', 'PAUSED'), ('COMPLETED', 'COMPLETED'), ('COMPLETED_WITH_FAILURES', 'COMPLETED_WITH_FAILURES'), ('ABORTED', 'ABORTED'), ('EXPIRED', 'EXPIRED')], default=dlq_admin.replay_states.BatchStatus['DRAFT'], max_length=24)),
+                ('status', models.CharField(choices=[('DRAFT', 'DRAFT'), ('PLANNED', 'PLANNED'), ('PENDING_APPROVAL', 'PENDING_APPROVAL'), ('APPROVED', 'APPROVED'), ('CANARY', 'CANARY'), ('RUNNING', 'RUNNING'), ('PAUSED', 'PAUSED'), ('THROTTLED', 'THROTTLED'), ('COMPLETED', 'COMPLETED'), ('COMPLETED_WITH_FAILURES', 'COMPLETED_WITH_FAILURES'), ('ABORTED', 'ABORTED'), ('REJECTED', 'REJECTED'), ('EXPIRED', 'EXPIRED')], default=dlq_admin.states.BatchStatus['DRAFT'], max_length=24)),
                 ('reason', models.TextField(default='')),
                 ('selection', models.JSONField(default=dict)),
                 ('items_total', models.IntegerField(default=0)),
@@ -150,7 +150,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('position', models.IntegerField()),
                 ('replay_id', models.CharField(max_length=30, unique=True)),
-                ('status', models.CharField(choices=[('DRAFT', 'DRAFT'), ('PLANNED', 'PLANNED'), ('BLOCKED', 'BLOCKED'), ('PENDING_APPROVAL', 'PENDING_APPROVAL'), ('APPROVED', 'APPROVED'), ('REJECTED', 'REJECTED'), ('EXPIRED', 'EXPIRED'), ('CLAIMED', 'CLAIMED'), ('STALE', 'STALE'), ('CANCELLED', 'CANCELLED'), ('SENDING', 'SENDING'), ('SENT', 'SENT'), ('SEND_UNKNOWN', 'SEND_UNKNOWN'), ('SEND_FAILED', 'SEND_FAILED'), ('PROCESSED_OK', 'PROCESSED_OK'), ('PROCESSED_IDEMPOTENT', 'PROCESSED_IDEMPOTENT'), ('BUSINESS_REJECTED', 'BUSINESS_REJECTED'), ('FAILED_AGAIN', 'FAILED_AGAIN'), ('COMPENSATED', 'COMPENSATED'), ('DISCARDED', 'DISCARDED'), ('VERIFIED', 'VERIFIED'), ('VERIFY_FAILED', 'VERIFY_FAILED')], default=dlq_admin.replay_states.ItemStatus['DRAFT'], max_length=24)),
+                ('status', models.CharField(choices=[('DRAFT', 'DRAFT'), ('PLANNED', 'PLANNED'), ('BLOCKED', 'BLOCKED'), ('PENDING_APPROVAL', 'PENDING_APPROVAL'), ('APPROVED', 'APPROVED'), ('REJECTED', 'REJECTED'), ('EXPIRED', 'EXPIRED'), ('CLAIMED', 'CLAIMED'), ('SENDING', 'SENDING'), ('SENT', 'SENT'), ('SEND_UNKNOWN', 'SEND_UNKNOWN'), ('SEND_FAILED', 'SEND_FAILED'), ('PROCESSED_OK', 'PROCESSED_OK'), ('PROCESSED_IDEMPOTENT', 'PROCESSED_IDEMPOTENT'), ('BUSINESS_REJECTED', 'BUSINESS_REJECTED'), ('FAILED_AGAIN', 'FAILED_AGAIN'), ('VERIFIED', 'VERIFIED'), ('VERIFY_FAILED', 'VERIFY_FAILED'), ('COMPENSATED', 'COMPENSATED'), ('DISCARDED', 'DISCARDED'), ('STALE', 'STALE'), ('CANCELLED', 'CANCELLED')], default=dlq_admin.states.ItemStatus['DRAFT'], max_length=24)),
                 ('verdict', models.CharField(max_length=16)),
                 ('verdict_reason', models.CharField(max_length=64)),
                 ('item_hash', models.CharField(max_length=64)),

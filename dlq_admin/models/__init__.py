@@ -1,15 +1,10 @@
-"""Rows of the console."""
+"""Tables of the console; used inside this app only."""
 
 from dlq_admin.models.audit import AuditAnchor, AuditEvent, AuditHead
-from dlq_admin.models.message import DlqMessage, FailureGroup
-from dlq_admin.models.replay import (
-    Approval,
-    DryRun,
-    InvariantRun,
-    ReplayBatch,
-    ReplayItem,
-)
-from dlq_admin.models.ticket import Ticket
+from dlq_admin.models.message import DlqMessage, DlqOccurrence, FailureGroup
+from dlq_admin.models.replay import Approval, DryRun, InvariantRun, ReplayBatch, ReplayItem
+from dlq_admin.models.submission import Submission
+from dlq_admin.models.ticket import SlaClock, Ticket
 
 __all__ = [
     "Approval",
@@ -17,10 +12,13 @@ __all__ = [
     "AuditEvent",
     "AuditHead",
     "DlqMessage",
+    "DlqOccurrence",
     "DryRun",
     "FailureGroup",
     "InvariantRun",
     "ReplayBatch",
     "ReplayItem",
+    "SlaClock",
+    "Submission",
     "Ticket",
 ]

@@ -11,9 +11,9 @@ from django.db.models.functions import Now
 
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.ticket import Ticket
-from dlq_admin.replay_states import (
+from dlq_admin.states import (
     BATCH_ACTIVE,
-    ITEM_ENDED,
+    ITEM_TERMINAL,
     BatchStatus,
     Disposition,
     ItemStatus,
@@ -156,7 +156,7 @@ class ReplayItem(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["message"],
-                condition=~Q(status__in=sorted(status.value for status in ITEM_ENDED)),
+                condition=~Q(status__in=sorted(status.value for status in ITEM_TERMINAL)),
                 name="dlq_admin_replay_item_open_uniq",
             ),
             models.CheckConstraint(

@@ -21,7 +21,7 @@ from dlq_admin.replay.approval import approve, reject, request_approval
 from dlq_admin.replay.control import abort, pause, resume, set_rate
 from dlq_admin.replay.plan import PlanResult, plan, plan_all, plan_edited
 from dlq_admin.replay.prove import check_now
-from dlq_admin.replay_states import BatchStatus, Disposition, ItemStatus
+from dlq_admin.states import BatchStatus, Disposition, ItemStatus
 
 __all__ = [
     "BatchStatus",

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.audit import record
-from dlq_admin.errors import ApprovalRefused, StaleState
 from dlq_admin.models.replay import Approval, ReplayBatch, ReplayItem
 from dlq_admin.replay.moves import lock_batch, move_all, move_batch
-from dlq_admin.replay_states import BatchStatus, ItemStatus
+from dlq_admin.replay.refusals import ApprovalRefused, StaleState
+from dlq_admin.states import BatchStatus, ItemStatus
 from inventory.errors import GateUnavailable
 from orders.errors import TicketRefused
 from orders.extension import require_at_gate, write_extension
@@ -32,7 +32,7 @@ def request_approval(*, batch_id: int, user: "User") -> None:
         ApprovalRefused: it is another's plan.
         StaleState: it is not PLANNED any more, or expired.
     """
-    permissions.require(user, permissions.REQUEST_REPLAY)
+    access.require(user, permissions.REQUEST_REPLAY)
     with transaction.atomic(durable=True):
         batch = lock_batch(batch_id)
         if batch.requested_by_id != user.pk:
@@ -65,7 +65,7 @@ def approve(
 
     Cost: one short transaction; with extensions two reads of Redis for each before it.
     """
-    permissions.require(user, permissions.APPROVE_REPLAY)
+    access.require(user, permissions.APPROVE_REPLAY)
     if not user.check_password(password):
         record(
             ticket_id=None,
@@ -85,7 +85,7 @@ def approve(
             if batch.plan_hash != plan_hash:
                 raise ApprovalRefused("this is not the plan that you have seen")
             _not_expired(batch)
-            lead = permissions.has(user, permissions.SECOND_LEVEL)
+            lead = access.has(user, permissions.APPROVE_SECOND_LEVEL)
             Approval.objects.create(
                 batch=batch,
                 requested_by_id=batch.requested_by_id,
@@ -123,7 +123,7 @@ def reject(*, batch_id: int, user: "User", reason: str) -> None:
         ApprovalRefused: no reason was given.
         StaleState: it does not wait for approval (any more).
     """
-    permissions.require(user, permissions.APPROVE_REPLAY)
+    access.require(user, permissions.APPROVE_REPLAY)
     if not reason.strip():
         raise ApprovalRefused("a reason is needed")
     with transaction.atomic(durable=True):

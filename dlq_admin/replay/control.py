@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.utils import timezone
 
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.audit import record
-from dlq_admin.errors import PlanRefused, StaleState
 from dlq_admin.models.replay import ReplayBatch
 from dlq_admin.replay.moves import lock_batch, move_all, move_batch
 from dlq_admin.replay.progress import canary_passed
-from dlq_admin.replay_states import BATCH_ACTIVE, BatchStatus, ItemStatus
+from dlq_admin.replay.refusals import PlanRefused, StaleState
+from dlq_admin.states import BATCH_ACTIVE, BatchStatus, ItemStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -25,7 +25,7 @@ def pause(*, batch_id: int, user: "User", reason: str) -> None:
         PlanRefused: no reason was given.
         StaleState: it does not run.
     """
-    permissions.require(user, permissions.PAUSE_REPLAY)
+    access.require(user, permissions.PAUSE_REPLAY)
     _reason(reason)
     with transaction.atomic(durable=True):
         move_batch(lock_batch(batch_id), to=BatchStatus.PAUSED, actor=user, reason=reason.strip())
@@ -39,7 +39,7 @@ def resume(*, batch_id: int, user: "User", reason: str) -> None:
         PlanRefused: no reason was given.
         StaleState: it is not paused.
     """
-    permissions.require(user, permissions.RESUME_REPLAY)
+    access.require(user, permissions.RESUME_REPLAY)
     _reason(reason)
     with transaction.atomic(durable=True):
         batch = lock_batch(batch_id)
@@ -57,7 +57,7 @@ def abort(*, batch_id: int, user: "User", reason: str) -> None:
         PlanRefused: no reason was given.
         StaleState: it has ended.
     """
-    permissions.require(user, permissions.ABORT_REPLAY)
+    access.require(user, permissions.ABORT_REPLAY)
     _reason(reason)
     with transaction.atomic(durable=True):
         batch = lock_batch(batch_id)
@@ -83,7 +83,7 @@ def set_rate(*, batch_id: int, user: "User", rate: int) -> None:
         PlanRefused: above what was approved.
         StaleState: it does not run.
     """
-    permissions.require(user, permissions.PAUSE_REPLAY)
+    access.require(user, permissions.PAUSE_REPLAY)
     with transaction.atomic(durable=True):
         batch = lock_batch(batch_id)
         if batch.status not in BATCH_ACTIVE:

@@ -20,7 +20,7 @@ from dlq_admin.replay.limits import Pressure, rate, reason_to_pause
 from dlq_admin.replay.moves import move_all, move_batch
 from dlq_admin.replay.progress import canary_passed, invariant_failed, progress, recent_ends
 from dlq_admin.replay.prove import check_batch
-from dlq_admin.replay_states import (
+from dlq_admin.states import (
     BATCH_ACTIVE,
     BATCH_ENDED,
     BATCH_SENDS,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from django.db.models.functions import Now
 
 from dlq_admin.audit import record
-from dlq_admin.errors import StaleState
 from dlq_admin.models.replay import ReplayBatch, ReplayItem
-from dlq_admin.replay_states import (
+from dlq_admin.replay.refusals import StaleState
+from dlq_admin.states import (
     BATCH_ALLOWED,
     BATCH_ENDED,
-    ITEM_ENDED,
+    ITEM_TERMINAL,
     BatchStatus,
     ItemStatus,
 )
@@ -57,7 +57,7 @@ def move_items(
     pks: Sequence[int], *, before: ItemStatus, to: ItemStatus, reason: str = "", **fields: Any
 ) -> int:
     """Move items that are still in the former state; returns how many were. One statement."""
-    if to in ITEM_ENDED:
+    if to in ITEM_TERMINAL:
         fields["ended_at"] = Now()
     return ReplayItem.objects.filter(pk__in=list(pks), status=before.value).update(
         status=to.value, status_reason=reason[:200], **fields
@@ -66,7 +66,7 @@ def move_items(
 
 def move_all(batch: ReplayBatch, *, before: Sequence[ItemStatus], to: ItemStatus) -> int:
     """Move every item of a batch that is in one of these states. One statement."""
-    fields: dict[str, Any] = {"ended_at": Now()} if to in ITEM_ENDED else {}
+    fields: dict[str, Any] = {"ended_at": Now()} if to in ITEM_TERMINAL else {}
     return ReplayItem.objects.filter(
         batch_id=batch.pk, status__in=[status.value for status in before]
     ).update(status=to.value, **fields)

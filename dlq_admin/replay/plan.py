@@ -16,7 +16,7 @@ from django.db.models import Max
 from django.utils import timezone
 from ulid import ULID
 
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.audit import record
 from dlq_admin.dry_run import dead as dead_messages
 from dlq_admin.dry_run.dead import Dead
@@ -24,18 +24,24 @@ from dlq_admin.dry_run.examine import Examination
 from dlq_admin.dry_run.plan_hash import batch_hash
 from dlq_admin.dry_run.run import lifetime, look
 from dlq_admin.dry_run.verdict import PLANNABLE
-from dlq_admin.errors import PlanRefused
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.replay import ReplayBatch, ReplayItem
 from dlq_admin.replay.editing import EditRefused, edited_difference
-from dlq_admin.replay_states import ITEM_ENDED, BatchStatus, Disposition, ItemStatus
+from dlq_admin.replay.refusals import PlanRefused
+from dlq_admin.states import (
+    ITEM_TERMINAL,
+    BatchStatus,
+    Disposition,
+    ItemStatus,
+    MessageStatus,
+)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 CAP: Final = 1_000
 DEFAULT_RATE: Final = 10
-_ENDED: Final = sorted(status.value for status in ITEM_ENDED)
+_ENDED: Final = sorted(status.value for status in ITEM_TERMINAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +168,7 @@ def plan_edited(
         PermissionDenied: the user may not.
         PlanRefused: a locked field changes, the schema refuses it, or see `plan`.
     """
+    access.require(user, permissions.EDIT_PAYLOAD)
     return _plan(
         _Request(
             ticket_id=ticket_id,
@@ -180,7 +187,7 @@ def plan_edited(
 
 
 def _plan(request: _Request, message_pks: Sequence[int]) -> PlanResult:
-    permissions.require(request.user, permissions.PLAN_REPLAY)
+    access.require(request.user, permissions.PLAN_REPLAY)
     _check(request)
     key = request.idempotency_key or uuid.uuid4().hex
     known = ReplayBatch.objects.filter(idempotency_key=key).first()
@@ -232,7 +239,7 @@ def _check(request: _Request) -> None:
 
 def open_messages(ticket_id: int) -> Any:
     """Return the messages of a ticket that no one has ended yet, as a queryset."""
-    return DlqMessage.objects.filter(failure_group__tickets=ticket_id, status="OPEN")
+    return DlqMessage.objects.filter(ticket_id=ticket_id, status=MessageStatus.OPEN)
 
 
 def _selected(ticket_id: int, message_pks: Sequence[int]) -> tuple[list[Dead], Counter[str]]:

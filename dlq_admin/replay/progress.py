@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from dlq_admin.models.replay import InvariantRun, ReplayBatch, ReplayItem
 from dlq_admin.replay.limits import RECENT
-from dlq_admin.replay_states import (
-    ITEM_ENDED,
-    ITEM_GOOD,
+from dlq_admin.states import (
     ITEM_IN_FLIGHT,
     ITEM_PROCESSED,
+    ITEM_SUCCESS,
+    ITEM_TERMINAL,
     ItemStatus,
 )
 
@@ -54,14 +54,14 @@ def progress(batch_id: int) -> Progress:
         return sum(counts.get(status, 0) for status in statuses)
 
     total = sum(counts.values())
-    ended = of(ITEM_ENDED)
+    ended = of(ITEM_TERMINAL)
     in_flight, processed = of(ITEM_IN_FLIGHT), of(ITEM_PROCESSED)
     return Progress(
         total=total,
         waiting=total - ended - in_flight - processed,
         in_flight=in_flight,
         processed=processed,
-        good=of(ITEM_GOOD),
+        good=of(ITEM_SUCCESS),
         failed=of(FAILED),
         skipped=of(SKIPPED),
         by_status={status.value: count for status, count in counts.items()},
@@ -76,7 +76,7 @@ def canary_passed(batch: ReplayBatch) -> bool:
 def recent_ends(batch: ReplayBatch) -> list[bool]:
     """Return the newest ends since the batch was last resumed: True for a failure."""
     ends = ReplayItem.objects.filter(batch=batch, ended_at__isnull=False).filter(
-        Q(status__in=[status.value for status in FAILED | ITEM_GOOD])
+        Q(status__in=[status.value for status in FAILED | ITEM_SUCCESS])
     )
     if batch.resumed_at:
         ends = ends.filter(ended_at__gt=batch.resumed_at)

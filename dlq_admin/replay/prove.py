@@ -13,12 +13,12 @@ import structlog
 from django.db import transaction
 
 import faultpoint
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.audit import record
 from dlq_admin.audit.record import SYSTEM
 from dlq_admin.models.replay import InvariantRun, ReplayBatch, ReplayItem
 from dlq_admin.replay.moves import move_items
-from dlq_admin.replay_states import ITEM_GOOD, ITEM_PROCESSED, ItemStatus
+from dlq_admin.states import ITEM_PROCESSED, ITEM_SUCCESS, ItemStatus
 from messaging.topology import CG_ORDER_CREATE
 from orders.touched import TouchedReport, check_touched
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 LIMIT: Final = 200
 _PROCESSED: Final = sorted(status.value for status in ITEM_PROCESSED)
 _TOUCHED: Final = sorted(
-    status.value for status in ITEM_GOOD | ITEM_PROCESSED | {ItemStatus.VERIFY_FAILED}
+    status.value for status in ITEM_SUCCESS | ITEM_PROCESSED | {ItemStatus.VERIFY_FAILED}
 )
 
 
@@ -104,7 +104,7 @@ def check_now(*, ticket_id: int, user: "User") -> InvariantResult | None:
 
     Cost: as `check_touched` for each 200 messages.
     """
-    permissions.require(user, permissions.PLAN_REPLAY)
+    access.require(user, permissions.PLAN_REPLAY)
     items = list(
         ReplayItem.objects.select_related("message", "batch").filter(
             batch__ticket_id=ticket_id, status__in=_TOUCHED

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.utils import timezone
 
-from dlq_admin import permissions
+from dlq_admin import access, permissions
 from dlq_admin.models.replay import Approval, InvariantRun, ReplayBatch, ReplayItem
 from dlq_admin.replay.approval import missing
 from dlq_admin.replay.progress import Progress, progress
-from dlq_admin.replay_states import (
+from dlq_admin.states import (
     BATCH_ACTIVE,
-    ITEM_ENDED,
-    ITEM_GOOD,
+    ITEM_SUCCESS,
+    ITEM_TERMINAL,
     BatchStatus,
     Disposition,
     ItemStatus,
@@ -189,7 +189,7 @@ def why_not_approve(*, batch_id: int, user: "User") -> str:
     row = ReplayBatch.objects.filter(pk=batch_id).first()
     if row is None or row.status != BatchStatus.PENDING_APPROVAL:
         return "it does not wait for approval"
-    if not permissions.has(user, permissions.APPROVE_REPLAY):
+    if not access.has(user, permissions.APPROVE_REPLAY):
         return "you may not approve"
     if user.pk in (row.requested_by_id, row.edited_by_id):
         return "you planned it: another person must approve"
@@ -237,13 +237,15 @@ def proof_of(ticket_id: int) -> Proof:
         .values_list("message_id", "status")
     ):
         newest[message_pk] = ItemStatus(status)
-        open_items += ItemStatus(status) not in ITEM_ENDED
+        open_items += ItemStatus(status) not in ITEM_TERMINAL
     last = InvariantRun.objects.filter(ticket_id=ticket_id).order_by("-pk").first()
     return Proof(
         open_items=open_items,
-        good=frozenset(pk for pk, status in newest.items() if status in ITEM_GOOD),
+        good=frozenset(pk for pk, status in newest.items() if status in ITEM_SUCCESS),
         bad=frozenset(
-            pk for pk, status in newest.items() if status in ITEM_ENDED and status not in ITEM_GOOD
+            pk
+            for pk, status in newest.items()
+            if status in ITEM_TERMINAL and status not in ITEM_SUCCESS
         ),
         verify_failed=ItemStatus.VERIFY_FAILED in newest.values(),
         invariants_passed_at=last.created_at if last and last.passed else None,

@@ -25,7 +25,7 @@ from dlq_admin.dry_run.dead import Dead
 from dlq_admin.dry_run.examine import Examination, examine, gate_names
 from dlq_admin.models.replay import ReplayBatch, ReplayItem
 from dlq_admin.replay.moves import move_items
-from dlq_admin.replay_states import BATCH_SENDS, Disposition, ItemStatus
+from dlq_admin.states import BATCH_SENDS, Disposition, ItemStatus
 from messaging import quarantine, replays
 from messaging.envelope import to_epoch_ms
 from messaging.metrics import DLQ_REPLAY

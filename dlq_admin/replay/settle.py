@@ -22,7 +22,7 @@ from dlq_admin.dry_run.dead import Dead
 from dlq_admin.models.replay import ReplayItem
 from dlq_admin.replay.moves import move_items
 from dlq_admin.replay.send import MAX_TRIES, resend_item
-from dlq_admin.replay_states import BATCH_SENDS, ITEM_IN_FLIGHT, BatchStatus, ItemStatus
+from dlq_admin.states import BATCH_SENDS, ITEM_IN_FLIGHT, BatchStatus, ItemStatus
 from messaging import inbox, quarantine, replays
 from messaging.inbox import InboxOutcomeRecord
 from messaging.metrics import DLQ_REPLAY

@@ -15,7 +15,7 @@ from dlq_admin.replay.progress import progress, sent_within
 from dlq_admin.replay.prove import prove
 from dlq_admin.replay.send import claim, send_items
 from dlq_admin.replay.settle import settle
-from dlq_admin.replay_states import BATCH_ACTIVE, ITEM_PROCESSED, BatchStatus, ItemStatus
+from dlq_admin.states import BATCH_ACTIVE, ITEM_PROCESSED, BatchStatus, ItemStatus
 from inventory.errors import GateUnavailable
 from messaging.backpressure import Backoff
 from messaging.pulse import LoopState, Pulse

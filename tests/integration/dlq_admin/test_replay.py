@@ -4,11 +4,11 @@ import pytest
 
 from dlq_admin import dry_run, replay
 from dlq_admin.audit.verify import verify
-from dlq_admin.errors import ApprovalRefused, PlanRefused, StaleState
 from dlq_admin.models import AuditEvent, ReplayItem
 from dlq_admin.replay import selectors
+from dlq_admin.replay.refusals import ApprovalRefused, PlanRefused, StaleState
 from dlq_admin.replay.worker import run_round
-from dlq_admin.replay_states import BatchStatus, Disposition, ItemStatus
+from dlq_admin.states import BatchStatus, Disposition, ItemStatus
 from messaging import quarantine
 from messaging.broker.base import SendOutcome, SendResult
 from messaging.disposition import DUPLICATE
