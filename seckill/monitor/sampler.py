@@ -7,7 +7,7 @@ gets slow (`part.py`). A store that is away costs its own part, never the snapsh
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
@@ -100,8 +100,9 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Let go of the connection; a read that hangs is left to itself."""
-        self._database.submit(connections.close_all)
+        """Let go of the connection; a read that hangs is left to itself after a second."""
+        closed = self._database.submit(connections.close_all)
+        wait([closed], timeout=1.0)
         self._database.shutdown(wait=False)
         self._redis.shutdown(wait=False)
 

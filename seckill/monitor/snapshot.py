@@ -132,7 +132,11 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GovernorPart:
-    """The governor's decision in force. `state`: on, off or stale."""
+    """The governor's decision.
+
+    `state`: on; watching (it decides, and the settings tell everybody not to obey); stale (it is
+    to be obeyed and nobody hears it); off.
+    """
 
     state: str
     level: str

@@ -10,6 +10,7 @@ from messaging.exit_codes import ExitCode
 from messaging.startup import find_problem
 from messaging.worker import leave, serve
 from seckill.governor.loop import governor_loop
+from seckill.monitor.loop import monitor_loop
 
 
 class Command(BaseCommand):
@@ -17,7 +18,8 @@ class Command(BaseCommand):
         "Govern until SIGTERM: looks at database, gate and consumers once a second, decides how "
         "much is let in and how hard each group works, publishes it for SECKILL_GOVERNOR_TTL_MS "
         "and stores what changed. Several may run: one leads, the others stand by. With "
-        "SECKILL_GOVERNOR=off in the other processes nobody obeys: a way to watch it first."
+        "SECKILL_GOVERNOR=off in the other processes nobody obeys: a way to watch it first. It "
+        "samples for the live sale monitor, too (see run_monitor)."
     )
     requires_system_checks = ()  # find_problem runs those that concern a loop
 
@@ -29,8 +31,10 @@ class Command(BaseCommand):
         if problem:
             self.stderr.write(f"run_governor: {problem.text}")
             sys.exit(problem.code)
-        code = serve(role="governor", loops=[governor_loop(once=options["once"])])
-        if not options["once"]:
+        once = options["once"]
+        loops = [governor_loop(once=once)] if once else [governor_loop(), monitor_loop()]
+        code = serve(role="governor", loops=loops)
+        if not once:
             leave(code)
         if code is not ExitCode.OK:
             sys.exit(code)

@@ -1,6 +1,7 @@
 """`manage.py run_monitor`: the sampler of the live sale monitor."""
 
 import argparse
+from contextlib import closing
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -21,7 +22,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["once"]:
-            done = sample_once(Sampler(name="once"), "once")
+            with closing(Sampler(name="once")) as sampler:
+                done = sample_once(sampler, "once")
             self.stdout.write("sampled" if done else "another process samples")
             return
         leave(serve(role="monitor", loops=[monitor_loop()]))

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from messaging.worker import leave, serve
 from orders.scan.runner import JOBS, loop_of, run_all_once
 from seckill.governor.loop import governor_loop
+from seckill.monitor.loop import monitor_loop
 
 
 class Command(BaseCommand):
@@ -28,7 +29,9 @@ class Command(BaseCommand):
             help="run only this job (may be given several times); default: all",
         )
         parser.add_argument(
-            "--governor", action="store_true", help="govern as well (see run_governor)"
+            "--governor",
+            action="store_true",
+            help="govern and sample for the monitor as well (see run_governor, run_monitor)",
         )
         parser.add_argument("--once", action="store_true", help="run each job once and exit")
 
@@ -40,5 +43,5 @@ class Command(BaseCommand):
             return
         loops = [loop_of(name) for name in names]
         if options["governor"]:
-            loops.append(governor_loop())
+            loops += [governor_loop(), monitor_loop()]
         leave(serve(role="scanner", loops=loops))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import redis
-from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -14,11 +13,14 @@ from django.test.utils import CaptureQueriesContext
 from inventory.gate import gate
 from inventory.watch import count_answers
 from orders.sale_numbers import sale_numbers
+from seckill.governor import GovernorView, Level, history
+from seckill.governor import store as governor_store
+from seckill.governor.view import encode
 from seckill.monitor import sampler as sampling
 from seckill.monitor import store
 from seckill.monitor.loop import sample_once
 from seckill.monitor.sampler import Sampler
-from seckill.monitor.snapshot import SaleView, Snapshot
+from seckill.monitor.snapshot import GovernorPart, SaleView, Snapshot
 from tests.fixtures.purchases import purchases
 from tests.fixtures.sales import Sale, execute, open_sale
 
@@ -32,7 +34,6 @@ def sampler() -> Iterator[Sampler]:
     made = Sampler(name="test")
     yield made
     made.close()
-    made._database.shutdown(wait=True)
 
 
 def shown(snapshot: Snapshot, sale: Sale) -> SaleView:
@@ -161,4 +162,46 @@ def test_the_command_looks_once(sale: Sale, capsys: pytest.CaptureFixture[str]) 
     call_command("run_monitor", once=True)
     assert "sampled" in capsys.readouterr().out
     assert gate().run(store.read()).snapshot is not None
-    assert settings.REDIS_URL
+
+
+def test_the_governor_is_shown_with_its_numbers_whether_obeyed_or_not(
+    sampler: Sampler, settings: Any
+) -> None:
+    assert shown_governor(sampler).state == "off"
+    view = GovernorView(
+        level=Level.THROTTLE,
+        entry_rate=120.0,
+        groups={},
+        reasons=("LAG_HIGH: 1.8 s",),
+        decided_at_ms=NOW_MS,
+        signals={"tx_p99_ms": 412.5, "pool_wait_p95_ms": 31.0, "ready": None},
+    )
+    gate().run(governor_store.publish(decision=encode(view), ttl_ms=60_000))
+    decided_by(view, before="NORMAL")
+    decided_by(view, before="THROTTLE")  # no change of level: not in the history
+
+    settings.SECKILL_GOVERNOR = "off"
+    watching = shown_governor(sampler)
+    assert (watching.state, watching.level) == ("watching", "THROTTLE")
+    settings.SECKILL_GOVERNOR = "on"
+    governor = shown_governor(sampler)
+    assert (governor.state, governor.entry_rate) == ("on", 120.0)
+    assert governor.reasons == ("LAG_HIGH: 1.8 s",)
+    assert [(one.level, one.at_ms) for one in governor.history] == [("THROTTLE", NOW_MS)]
+    snapshot = sampler.sample(NOW_MS)
+    assert (snapshot.tx_p99_ms, snapshot.pool_wait_p95_ms) == (412.5, 31.0)
+    assert snapshot.point()["lvl"] == "THROTTLE"
+
+    gate().run(governor_store.forget())
+    assert shown_governor(sampler).state == "stale"
+
+
+def shown_governor(sampler: Sampler) -> GovernorPart:
+    sampler._governor._due = 0.0
+    governor = sampler.sample(NOW_MS).governor
+    assert governor is not None
+    return governor
+
+
+def decided_by(view: GovernorView, *, before: str) -> None:
+    history.store(history.Decided(view=view, before=before, leader="me"))

@@ -16,7 +16,6 @@ from django.test.utils import CaptureQueriesContext
 from inventory import keys
 from inventory.gate import gate
 from seckill.monitor import store, stream
-from seckill.monitor.sampler import Sampler
 from seckill.monitor.viewers import may_watch
 from seckill.web import WebProcess
 from tests.fixtures.sales import Sale, execute
@@ -244,6 +243,5 @@ def test_looking_at_the_session_takes_few_statements() -> None:
 
 
 def test_the_sampler_is_not_needed_to_open_the_page() -> None:
-    assert Sampler is not None
     page = logged_in(User.objects.create_superuser("root")).get("/admin/monitor/?wall")
     assert b"monitor-page wall" in page.content

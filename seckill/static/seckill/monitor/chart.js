@@ -38,8 +38,9 @@ function runs(times, values, x, y) {
 
 const path = (points) => "M" + points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L");
 
-function frame(svg, height, margin) {
-  const width = Math.max(120, Math.round(svg.getBoundingClientRect().width || svg.parentElement.clientWidth));
+function frame(svg, margin) {
+  const { width: shownWidth, height } = svg.getBoundingClientRect();
+  const width = Math.max(120, Math.round(shownWidth || svg.parentElement.clientWidth));
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren();
   return { width, height, left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
@@ -72,8 +73,8 @@ function valueAxis(svg, box, max, format) {
 }
 
 // Lines: series = [{values, tone}], limits = [{value, tone}] are drawn across when they fit.
-export function lines(svg, { times, series, limits = [], until, windowMs, format, height = 180, atLeast = 0 }) {
-  const box = frame(svg, height, { left: 46, right: 8, top: 8, bottom: 20 });
+export function lines(svg, { times, series, limits = [], until, windowMs, format, atLeast = 0 }) {
+  const box = frame(svg, { left: 46, right: 8, top: 8, bottom: 20 });
   const peak = Math.max(atLeast, ...series.flatMap((one) => one.values.map((value) => value ?? 0)));
   const max = niceMax(peak);
   const x = timeAxis(svg, box, until, windowMs);
@@ -92,8 +93,8 @@ export function lines(svg, { times, series, limits = [], until, windowMs, format
 }
 
 // Stacked areas: series from the bottom up.
-export function stack(svg, { times, series, until, windowMs, format, max, height = 180 }) {
-  const box = frame(svg, height, { left: 46, right: 8, top: 8, bottom: 20 });
+export function stack(svg, { times, series, until, windowMs, format, max }) {
+  const box = frame(svg, { left: 46, right: 8, top: 8, bottom: 20 });
   const x = timeAxis(svg, box, until, windowMs);
   const y = valueAxis(svg, box, niceMax(max), format);
   let floor = times.map(() => 0);
@@ -110,8 +111,8 @@ export function stack(svg, { times, series, until, windowMs, format, max, height
 }
 
 // A line without axes, for the foot of a card.
-export function spark(svg, { times, values, tone, until, windowMs, height = 40 }) {
-  const box = frame(svg, height, { left: 0, right: 0, top: 3, bottom: 1 });
+export function spark(svg, { times, values, tone, until, windowMs }) {
+  const box = frame(svg, { left: 0, right: 0, top: 3, bottom: 1 });
   const max = Math.max(1, ...values.map((value) => value ?? 0));
   const x = (time) => box.right - ((until - time) / windowMs) * (box.right - box.left);
   const y = (value) => box.bottom - (value / max) * (box.bottom - box.top);
@@ -124,8 +125,8 @@ export function spark(svg, { times, values, tone, until, windowMs, height = 40 }
 }
 
 // A strip whose colour is a state: labels = one word for each time.
-export function band(svg, { times, labels, toneOf, until, windowMs, left = 46, height = 14 }) {
-  const box = frame(svg, height, { left, right: 8, top: 0, bottom: 0 });
+export function band(svg, { times, labels, toneOf, until, windowMs, left = 46 }) {
+  const box = frame(svg, { left, right: 8, top: 0, bottom: 0 });
   const x = (time) => box.right - ((until - time) / windowMs) * (box.right - box.left);
   let start = 0;
   for (let index = 1; index <= times.length; index += 1) {
@@ -134,7 +135,7 @@ export function band(svg, { times, labels, toneOf, until, windowMs, left = 46, h
     if (labels[start]) {
       const from = Math.max(box.left, x(times[start]));
       const to = Math.max(from + 1, x(index < times.length ? Math.min(times[index], times[index - 1] + 1000) : times[index - 1]));
-      svg.append(node("rect", { class: `band ${toneOf(labels[start])}`, x: from, y: 0, width: to - from, height }));
+      svg.append(node("rect", { class: `band ${toneOf(labels[start])}`, x: from, y: 0, width: to - from, height: box.height }));
     }
     start = index;
   }

@@ -11,6 +11,10 @@ const POINT = { requests: 0, accepted: 1, ordered: 2, paid: 3, pendingAge: 4, op
 const LEVEL_TONE = { NORMAL: "good", RAMP: "info", THROTTLE: "warn", HOLD: "warn", FAIL_CLOSED: "bad" };
 const GATE_TONE = { OPEN: "good", PAUSED: "warn", REBUILDING: "warn", CLOSED: "quiet", MISSING: "bad" };
 const SIGN = { good: "✓", warn: "!", bad: "✕", quiet: "·", info: "↗", wait: "…" };
+const GOVERNOR_STATE = {
+  on: "on", off: "off: the settings' own limits",
+  watching: "decides, and nobody obeys (SECKILL_GOVERNOR is off)", stale: "on, but nobody hears it",
+};
 const TROUBLE = {
   connecting: "Connecting …",
   NOBODY_SAMPLES: "Nobody looks at the sale: no process with the sampler runs (manage.py run_monitor).",
@@ -118,14 +122,15 @@ function vitals(state, sale) {
     snapshot.pool_wait_p95_ms === null ? "no measurement yet" : `pool wait p95 ${count(Math.round(snapshot.pool_wait_p95_ms))} ms`, tone(snapshot.tx_p99_ms, limits.tx_p99_ms)]);
   if (governor) {
     const text = governor.state === "off" ? "OFF" : governor.level.replace("_", " ");
-    const under = governor.state === "stale" ? "nobody governs: careful limits" : governor.entry_rate > 0 ? `entry ${rate(governor.entry_rate)} /s` : "entry not limited";
+    const under = governor.state === "stale" ? "nobody governs: careful limits" : governor.state === "watching" ? "watches only: nobody obeys"
+      : governor.entry_rate > 0 ? `entry ${compact(governor.entry_rate)} /s` : "entry not limited";
     tiles.push(["governor", "Governor", text, under, governor.state === "off" ? "quiet" : governor.state === "stale" ? "bad" : LEVEL_TONE[governor.level]]);
   }
   if (system) {
     const alive = sum(system.roles, "alive");
     const silent = sum(system.roles, "silent");
     const stuck = system.groups.filter((group) => group.state !== "RUNNING").length;
-    tiles.push(["workers", "Workers", count(alive), silent ? `${count(silent)} fell silent` : stuck ? `${stuck} groups do not receive` : "all beat", silent || stuck ? "warn" : alive ? "good" : "bad"]);
+    tiles.push(["workers", "Workers", count(alive), silent ? `${count(silent)} fell silent` : stuck ? `${stuck} groups do not receive` : alive ? "all beat" : "nobody beats", silent || stuck ? "warn" : alive ? "good" : "bad"]);
     tiles.push(["dead", "Quarantine", count(system.quarantine_open), system.quarantine_open ? `oldest ${seconds(system.quarantine_oldest_s)} s` : "nothing waits for a person", system.quarantine_open ? "bad" : "good"]);
   }
   const home = $("vitals");
@@ -228,7 +233,7 @@ function conservation(sale) {
 }
 
 function governorPart(governor) {
-  put($("governor-state"), governor ? (governor.state === "off" ? "off: the settings' own limits" : governor.state) : "unknown");
+  put($("governor-state"), governor ? GOVERNOR_STATE[governor.state] : "unknown");
   const reasons = governor?.reasons ?? [];
   only($("reasons"), reasons);
   for (const reason of reasons) keyed($("reasons"), reason, () => make("li", "", reason));
