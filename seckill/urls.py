@@ -28,6 +28,7 @@ urlpatterns = [
     path("admin/monitor/", admin.site.admin_view(monitor.monitor), name="monitor"),
     path("admin/monitor/data/", admin.site.admin_view(monitor.data), name="monitor_data"),
     path("admin/monitor/workers/", admin.site.admin_view(monitor.workers), name="monitor_workers"),
+    path("admin/dlq/", include("dlq_admin.pages.urls")),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

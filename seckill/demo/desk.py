@@ -8,11 +8,11 @@ from django.contrib.auth.models import Group, User
 
 # Name of the user → group that a migration of the console made.
 ROLES: Final = {
-    "olga": "DLQ operator",
-    "anton": "DLQ approver",
-    "lea": "DLQ incident lead",
-    "vera": "DLQ viewer",
-    "aude": "DLQ auditor",
+    "olga": "dlq operator",
+    "anton": "dlq approver",
+    "lea": "dlq incident lead",
+    "vera": "dlq viewer",
+    "aude": "dlq auditor",
 }
 DOES: Final = {
     "olga": "takes tickets, plans, asks for approval",

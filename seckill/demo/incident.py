@@ -40,7 +40,7 @@ CUT_OFF: Final = ("proxy-1",)
 OUTAGE_S: Final = 5
 FIXED: Final = "orders-fixed"
 _SHARE_OF_PAYERS: Final = 0.7
-_OPEN_TICKETS: Final = "SELECT count(*) FROM dlq_admin_ticket WHERE status = 'NEW'"
+_OPEN_TICKETS: Final = "SELECT count(*) FROM dlq_ticket WHERE status = 'NEW'"
 
 
 @dataclass(kw_only=True)

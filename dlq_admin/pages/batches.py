@@ -1,0 +1,244 @@
+"""Batches: their list, the approval queue, and the monitor of one with all that may be done."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from dlq_admin import permissions, replay
+from dlq_admin.pages import charts, shell
+from dlq_admin.pages.acts import Act, ActForm, ReasonForm, Table, see_other, send, shown
+from dlq_admin.pages.guard import action_by_name, page
+from dlq_admin.pages.keyset import number, page_of
+from dlq_admin.replay import selectors as reads
+from dlq_admin.replay.selectors import BatchView
+from dlq_admin.selectors.batches import approvals_needed, batch_page, waiting_for_approval
+from dlq_admin.states import BATCH_ACTIVE, BATCH_ALLOWED, BATCH_ENDED, BatchStatus
+
+_ITEMS: Final = 200
+
+
+class RequestForm(ActForm):
+    """Nothing to fill in."""
+
+
+class ApproveForm(ActForm):
+    """A yes to the plan that is shown, with one's own password."""
+
+    plan_hash = forms.CharField(max_length=64, widget=forms.HiddenInput)
+    password = forms.CharField(
+        max_length=128,
+        strip=False,
+        label="Your password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+    comment = forms.CharField(
+        max_length=500, required=False, widget=forms.Textarea(attrs={"rows": 2})
+    )
+
+
+class RateForm(ActForm):
+    """The live rate."""
+
+    rate = forms.IntegerField(min_value=0, max_value=1_000, label="Messages a second")
+
+
+def _may_go(to: BatchStatus, *, otherwise: str) -> Any:
+    """Return why a batch cannot go to a state; empty when it can."""
+
+    def blocked(batch: BatchView, user: object) -> str:
+        return "" if to in BATCH_ALLOWED[batch.status] else otherwise
+
+    return blocked
+
+
+def _does_not_wait(batch: BatchView, user: object) -> str:
+    waits = batch.status is BatchStatus.PENDING_APPROVAL
+    return "" if waits else "it does not wait for approval"
+
+
+ACTS: Final = Table(
+    acts=(
+        Act(
+            name="request",
+            label="Ask for approval",
+            permission=permissions.REQUEST_REPLAY,
+            form=RequestForm,
+            call=replay.request_approval,
+            done="It waits for approval now; the plan is frozen.",
+            blocked=_may_go(BatchStatus.PENDING_APPROVAL, otherwise="only a plan can be asked for"),
+            help="The plan is frozen from here on. Somebody else must approve it in time.",
+        ),
+        Act(
+            name="approve",
+            label="Approve",
+            permission=permissions.APPROVE_REPLAY,
+            form=ApproveForm,
+            call=replay.approve,
+            done="Your approval is recorded.",
+            blocked=lambda batch, user: reads.why_not_approve(batch_id=batch.batch_id, user=user),
+            help="Binds you to exactly this plan. Nobody approves what he planned or edited.",
+        ),
+        Act(
+            name="reject",
+            label="Reject",
+            permission=permissions.APPROVE_REPLAY,
+            form=ReasonForm,
+            call=replay.reject,
+            done="Rejected; its messages may be planned again.",
+            blocked=_does_not_wait,
+            danger=True,
+        ),
+        Act(
+            name="rate",
+            label="Change the rate",
+            permission=permissions.PAUSE_REPLAY,
+            form=RateForm,
+            call=replay.set_rate,
+            done="The worker takes the new rate within a second.",
+            blocked=lambda batch, user: "" if batch.status in BATCH_ACTIVE else "it does not run",
+            help="Up to the approved cap; 0 holds it without a pause.",
+        ),
+        Act(
+            name="pause",
+            label="Pause",
+            permission=permissions.PAUSE_REPLAY,
+            form=ReasonForm,
+            call=replay.pause,
+            done="Paused: nothing more is sent; what is in flight is settled.",
+            blocked=_may_go(BatchStatus.PAUSED, otherwise="it does not run"),
+        ),
+        Act(
+            name="resume",
+            label="Resume",
+            permission=permissions.RESUME_REPLAY,
+            form=ReasonForm,
+            call=replay.resume,
+            done="It goes on.",
+            blocked=lambda batch, user: (
+                "" if batch.status is BatchStatus.PAUSED else "it is not paused"
+            ),
+        ),
+        Act(
+            name="abort",
+            label="Kill",
+            permission=permissions.ABORT_REPLAY,
+            form=ReasonForm,
+            call=replay.abort,
+            done="Ended: what was not sent is cancelled.",
+            blocked=_may_go(BatchStatus.ABORTED, otherwise="it has ended"),
+            danger=True,
+            help="What was not sent is cancelled; what was is settled and proven.",
+        ),
+    )
+)
+
+
+@page(permissions.VIEW_CONSOLE)
+def batches(request: HttpRequest) -> HttpResponse:
+    """List batches."""
+    status = request.GET.get("status", "")
+    if status not in ("", "active", *(one.value for one in BatchStatus)):
+        status = ""
+    rows = page_of(
+        request,
+        lambda before, limit: batch_page(before=number(before), limit=limit, status=status),
+        key=lambda row: row.id,
+    )
+    context = shell.context(
+        request, here="batches", title="Batches", page=rows, status=status,
+        choices=("active", "PENDING_APPROVAL", "PLANNED", "COMPLETED", "COMPLETED_WITH_FAILURES"),
+    )  # fmt: skip
+    return TemplateResponse(request, "dlq_admin/batches.html", context)
+
+
+@page(permissions.VIEW_CONSOLE)
+def approvals(request: HttpRequest) -> HttpResponse:
+    """Show what waits for somebody's yes."""
+    context = shell.context(
+        request, here="approvals", title="Approval queue", rows=waiting_for_approval()
+    )
+    part = request.headers.get("X-Console-Part")
+    name = "dlq_admin/approvals_part.html" if part else "dlq_admin/approvals.html"
+    return TemplateResponse(request, name, context)
+
+
+@page(permissions.VIEW_CONSOLE)
+def batch(request: HttpRequest, batch_id: int) -> HttpResponse:
+    """Show one batch; a part of it is read again while it runs."""
+    if request.headers.get("X-Console-Part"):
+        return TemplateResponse(request, "dlq_admin/batch_part.html", _live(request, batch_id))
+    return _show(request, batch_id)
+
+
+@action_by_name(ACTS.by_name)
+def act(request: HttpRequest, batch_id: int, name: str) -> HttpResponse:
+    """Carry out one act on a batch."""
+    chosen = ACTS.by_name[name]
+    form = chosen.form(request.POST)
+    sent = send(request, chosen, form, batch_id=batch_id)
+    if sent.redirect:
+        return see_other(reverse("dlq:batch", args=[batch_id]))
+    return _show(request, batch_id, bound={name: form}, status=sent.status)
+
+
+def _show(
+    request: HttpRequest,
+    batch_id: int,
+    *,
+    bound: Mapping[str, ActForm] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = _live(request, batch_id)
+    found: BatchView = context["batch"]
+    acts = shown(
+        ACTS.acts,
+        request=request,
+        subject=found,
+        url=lambda one: reverse("dlq:batch-act", args=[batch_id, one.name]),
+        bound=bound or {},
+        initial={"approve": {"plan_hash": found.plan_hash}, "rate": {"rate": found.live_rate}},
+    )
+    return TemplateResponse(
+        request,
+        "dlq_admin/batch.html",
+        shell.context(request, here="batches", title=f"Batch {batch_id}", acts=acts) | context,
+        status=status,
+    )
+
+
+def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
+    """Read the part of the page that is read again while the batch runs."""
+    found = reads.batch(batch_id)
+    if found is None:
+        raise Http404(f"no batch {batch_id}")
+    after = number(request.GET.get("after", ""), otherwise=-1)
+    items = reads.items(batch_id, after_position=after, limit=_ITEMS)
+    counted = reads.progress_of(batch_id)
+    people, lead = approvals_needed(batch_id)
+    limits = [found.rate_cap, found.live_rate, found.governor_rate]
+    return {
+        "batch": found,
+        "items": items,
+        "after": items[-1].position if len(items) == _ITEMS else None,
+        "progress": counted,
+        "approvals": reads.approvals(batch_id),
+        "missing": reads.still_missing(batch_id),
+        "people": people,
+        "lead": lead,
+        "ended": found.status in BATCH_ENDED,
+        "rate": min(limit for limit in limits if limit is not None),
+        "bar": charts.progress(
+            [
+                (counted.good, "good"),
+                (counted.failed, "bad"),
+                (counted.skipped, "warn"),
+                (counted.in_flight + counted.processed, ""),
+            ],
+            total=counted.total,
+            label=f"{counted.good} of {counted.total} verified, {counted.failed} failed",
+        ),
+    }
