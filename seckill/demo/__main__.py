@@ -88,6 +88,10 @@ def _run(rig: Rig, console: Console, options: argparse.Namespace) -> int:
         soft_wrap=True,
     )
     console.print(f"4/4  the sale: {options.buyers} buyers, {options.stock} units")
+    console.print(
+        f"     watch it live: {rig.base_url}/admin/monitor/   {ADMIN} / {rig.admin_password}",
+        soft_wrap=True,
+    )
     result = (_go_wrong if options.incident else _sell)(rig, console, options)
     if observation is not None:
         fired = ", ".join(observation.fired()) or "none"
@@ -145,6 +149,7 @@ def _stay(rig: Rig, console: Console, activity: object, *, incident: bool) -> No
     console.print()
     console.print(f"activity page  {rig.base_url}/activities/{activity}/")
     console.print(f"admin          {rig.base_url}/admin/   {ADMIN} / {rig.admin_password}")
+    console.print(f"live monitor   {rig.base_url}/admin/monitor/?wall")
     console.print(f"API docs       {rig.base_url}/api/docs")
     console.print(f"logs           {rig.supervisor.logs}", soft_wrap=True)
     console.print("Ctrl-C stops the processes; bin/stack down stops the servers.", style="bold")
