@@ -43,7 +43,8 @@ class TicketStatus(StrEnum):
 
 
 _T = TicketStatus
-_SIDE: Final = frozenset({_T.WAITING, _T.MERGED})
+# CLOSED from here: by itself, when every message turned out to be settled.
+_SIDE: Final = frozenset({_T.WAITING, _T.MERGED, _T.CLOSED})
 
 # WAITING goes back to the state it came from (the row remembers it), or on when its replay does.
 TICKET_ALLOWED: Final[dict[TicketStatus, frozenset[TicketStatus]]] = {

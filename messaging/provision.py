@@ -153,14 +153,15 @@ def deprovision(prefix: str, *, admin: Admin | None = None) -> int:
 
 def _wanted(topics: Iterable[TopicSpec] | None, groups: Iterable[GroupSpec] | None) -> _Wanted:
     topics = topology.enabled_topics() if topics is None else topics
-    groups = tuple(topology.enabled_groups() if groups is None else groups)
+    drained = tuple(topology.enabled_groups() if groups is None else groups)
     wanted: dict[str, TopicSpec | None] = {
         topology.physical_topic(topic.name): topic for topic in topics
     }
     # Made now, so that the drain can subscribe to it before the first message dies.
-    wanted.update({topology.dlq_topic(group.name): None for group in groups})
+    wanted.update({topology.dlq_topic(group.name): None for group in drained})
+    all_groups = (*drained, topology.DLQ_DRAIN)
     return _Wanted(
-        topics=wanted, groups={topology.physical_group(group.name): group for group in groups}
+        topics=wanted, groups={topology.physical_group(group.name): group for group in all_groups}
     )
 
 
@@ -227,12 +228,13 @@ def _start_at_the_beginning(admin: Admin, address: str, wanted: _Wanted) -> None
     the broker's memory: whatever was sent before the first consumer came would be skipped.
     """
     known = admin.offsets(address)
+    dead = [name for name, spec in wanted.topics.items() if spec is None]
     for group, spec in wanted.groups.items():
-        topic = topology.physical_topic(spec.topic)
-        queues = _terms(wanted.topics.get(topic))[1]
-        if topic in wanted.topics and (topic, group) not in known:
-            for queue in range(queues):
-                admin.commit_offset(address, topic=topic, group=group, queue=queue, at=0)
+        for topic in [topology.physical_topic(spec.topic)] if spec.topic else dead:
+            queues = _terms(wanted.topics.get(topic))[1]
+            if topic in wanted.topics and (topic, group) not in known:
+                for queue in range(queues):
+                    admin.commit_offset(address, topic=topic, group=group, queue=queue, at=0)
 
 
 def _topic_config(

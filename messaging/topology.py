@@ -72,6 +72,7 @@ CG_POINTS: Final = "CG_SECKILL_POINTS_V1"
 CG_INVOICE: Final = "CG_SECKILL_INVOICE_V1"
 CG_NOTIFY: Final = "CG_SECKILL_NOTIFY_V1"
 CG_RISK: Final = "CG_SECKILL_RISK_V1"
+CG_DLQ_DRAIN: Final = "CG_SECKILL_DLQ_DRAIN_V1"
 
 TAG_CREATE_ORDER: Final = "CREATE_ORDER"
 TAG_CANCEL_IF_UNPAID: Final = "CANCEL_IF_UNPAID"
@@ -207,6 +208,19 @@ GROUPS: Final[tuple[GroupSpec, ...]] = (
     _effect(CG_INVOICE, key="(group, event, order, rule version)"),
     _effect(CG_NOTIFY, key="(event, order, channel)"),
     _effect(CG_RISK, key="(group, event, order, rule version)"),
+)
+
+# Reads every `%DLQ%<group>`, so it stands beside the groups that have one topic. A dead letter comes
+# with the attempts of its first life: a small limit would dead-letter it once more at once.
+DLQ_DRAIN: Final = GroupSpec(
+    name=CG_DLQ_DRAIN,
+    topic="",
+    tags=(),
+    max_retries=1000,
+    idempotency="unique (message_id, group); one occurrence for each copy",
+    schema_versions=(1,),
+    has_inbox=False,
+    core=False,
 )
 
 

@@ -177,11 +177,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='ticket',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['NEW', 'WAITING', 'MERGED', 'REOPENED']), ('assignee__isnull', False), _connector='OR'), name='dlq_ticket_assignee_ck'),
+            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['NEW', 'WAITING', 'MERGED', 'REOPENED']), ('assignee__isnull', False), models.Q(('closed_by__isnull', True), ('status', 'CLOSED')), _connector='OR'), name='dlq_ticket_assignee_ck'),
         ),
         migrations.AddConstraint(
             model_name='ticket',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['FIXING', 'READY', 'REPLAYING', 'VERIFYING', 'CLOSED', 'CLASSIFIED', 'DISCARD_PENDING', 'DISCARDED']), _negated=True), models.Q(models.Q(('cause', ''), _negated=True), models.Q(('disposition', ''), _negated=True), models.Q(('analysis', ''), _negated=True)), _connector='OR'), name='dlq_ticket_classified_ck'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['FIXING', 'READY', 'REPLAYING', 'VERIFYING', 'CLOSED', 'CLASSIFIED', 'DISCARD_PENDING', 'DISCARDED']), _negated=True), models.Q(models.Q(('cause', ''), _negated=True), models.Q(('disposition', ''), _negated=True), models.Q(('analysis', ''), _negated=True)), models.Q(('closed_by__isnull', True), ('status', 'CLOSED')), _connector='OR'), name='dlq_ticket_classified_ck'),
         ),
         migrations.AddConstraint(
             model_name='ticket',

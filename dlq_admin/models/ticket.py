@@ -16,6 +16,7 @@ _DISPOSITION = [(disposition.value, disposition.value) for disposition in Dispos
 _SLA = [(kind.value, kind.value) for kind in SlaKind]
 OPEN = Q(status__in=sorted(status.value for status in TICKET_OPEN))
 _UNOWNED = ["NEW", "WAITING", "MERGED", "REOPENED"]
+_BY_ITSELF = Q(status="CLOSED", closed_by__isnull=True)  # all its messages settled
 _DECIDED = ["FIXING", "READY", "REPLAYING", "VERIFYING", "CLOSED", "CLASSIFIED"]
 _DISCARDING = ["DISCARD_PENDING", "DISCARDED"]
 
@@ -78,12 +79,13 @@ class Ticket(models.Model):
                 fields=["failure_group"], condition=OPEN, name="dlq_ticket_open_uniq"
             ),
             models.CheckConstraint(
-                condition=Q(status__in=_UNOWNED) | Q(assignee__isnull=False),
+                condition=Q(status__in=_UNOWNED) | Q(assignee__isnull=False) | _BY_ITSELF,
                 name="dlq_ticket_assignee_ck",
             ),
             models.CheckConstraint(
                 condition=~Q(status__in=_DECIDED + _DISCARDING)
-                | ~Q(cause="") & ~Q(disposition="") & ~Q(analysis=""),
+                | ~Q(cause="") & ~Q(disposition="") & ~Q(analysis="")
+                | _BY_ITSELF,
                 name="dlq_ticket_classified_ck",
             ),
             models.CheckConstraint(

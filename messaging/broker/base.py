@@ -136,6 +136,11 @@ class Broker(Protocol):
         """Return a new producer for the running event loop."""
         ...
 
-    def receiver(self, *, group: str, topic: str, tags: Sequence[str] = ()) -> Receiver:
-        """Return a new receiver: registry's group and topic names; no tags means all."""
+    def receiver(
+        self, *, group: str, topic: str, tags: Sequence[str] = (), beside: Sequence[str] = ()
+    ) -> Receiver:
+        """Return a new receiver: registry's group and topic names; no tags means all.
+
+        `beside`: what other members of the group receive; all of them announce the same topics.
+        """
         ...

@@ -157,8 +157,10 @@ class MemoryBroker:
         """Return a new producer for an event loop."""
         return MemoryAsyncProducer(self)
 
-    def receiver(self, *, group: str, topic: str, tags: Sequence[str] = ()) -> "MemoryReceiver":
-        """Return a new receiver."""
+    def receiver(
+        self, *, group: str, topic: str, tags: Sequence[str] = (), beside: Sequence[str] = ()
+    ) -> "MemoryReceiver":
+        """Return a new receiver; `beside` makes no difference in memory."""
         return MemoryReceiver(self, group=group, topic=topic, tags=tags)
 
     # --- what tests turn and look at ---------------------------------------------------------

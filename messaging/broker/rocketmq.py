@@ -26,6 +26,10 @@ class RocketMQBroker:
         """Return a new producer for the running event loop."""
         return RocketMQAsyncProducer(self._connection)
 
-    def receiver(self, *, group: str, topic: str, tags: Sequence[str] = ()) -> RocketMQReceiver:
+    def receiver(
+        self, *, group: str, topic: str, tags: Sequence[str] = (), beside: Sequence[str] = ()
+    ) -> RocketMQReceiver:
         """Return a new receiver; its session opens at the first `receive`."""
-        return RocketMQReceiver(self._connection, group=group, topic=topic, tags=tags)
+        return RocketMQReceiver(
+            self._connection, group=group, topic=topic, tags=tags, beside=beside
+        )

@@ -37,11 +37,19 @@ class RocketMQReceiver:
     """`Receiver` over gRPC."""
 
     def __init__(
-        self, connection: Connection, *, group: str, topic: str, tags: Sequence[str] = ()
+        self,
+        connection: Connection,
+        *,
+        group: str,
+        topic: str,
+        tags: Sequence[str] = (),
+        beside: Sequence[str] = (),
     ) -> None:
         self._connection = connection
         self._topic = topic
         self._physical_topic = topology.physical_topic(topic)
+        # All members of a group must subscribe to the same topics.
+        self._subscribed = sorted({self._physical_topic, *map(topology.physical_topic, beside)})
         self._physical_group = topology.physical_group(group)
         self._expression = " || ".join(tags) if tags else "*"
         self._client_id = new_client_id()
@@ -218,10 +226,11 @@ class RocketMQReceiver:
         settings.request_timeout.FromMilliseconds(round(_ANSWER_S * 1000))
         subscription = settings.subscription
         subscription.group.name = self._physical_group
-        entry = subscription.subscriptions.add()
-        entry.topic.name = self._physical_topic
-        entry.expression.type = types.FilterType.TAG
-        entry.expression.expression = self._expression
+        for topic in self._subscribed:
+            entry = subscription.subscriptions.add()
+            entry.topic.name = topic
+            entry.expression.type = types.FilterType.TAG
+            entry.expression.expression = self._expression
         subscription.long_polling_timeout.seconds = _MIN_POLL_S
         settings.user_agent.language = types.Language.PYTHON
         settings.user_agent.version = protocol().version
