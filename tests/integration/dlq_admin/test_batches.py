@@ -1,4 +1,4 @@
-"""Batches: frozen selection, canary, rate, pause and abort that bite, brakes, one for each group."""
+"""Batches: frozen selection, canary, rate, pause and abort that bite, brakes, one a group."""
 
 from datetime import timedelta
 
