@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 _CHECKOUT: Final = Path(__file__).resolve().parent.parent
 
@@ -27,14 +27,15 @@ class OperatorClient:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
-    def do(self, verb: str, **arguments: Any) -> str:
+    def do(self, verb: str, *, activity_id: int, sku_id: int, units: int, operation_id: str) -> str:
         """Let the operator do one step; return "ok …", "refused …" or "died"."""
+        wish = [verb, activity_id, sku_id, units, operation_id]
         with self._lock:
             process = self._started()
             assert process.stdin is not None  # noqa: S101
             assert process.stdout is not None  # noqa: S101
             try:
-                process.stdin.write(json.dumps({"verb": verb, **arguments}) + "\n")
+                process.stdin.write(json.dumps(wish) + "\n")
                 process.stdin.flush()
                 answer = process.stdout.readline().strip()
             except OSError:

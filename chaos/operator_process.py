@@ -122,7 +122,8 @@ def main() -> None:
     for line in sys.stdin:
         wish = json.loads(line)
         try:
-            done = VERBS[wish.pop("verb")](**wish)
+            verb, activity, sku, units, operation = wish
+            done = VERBS[verb](activity, sku, units, operation)
             answer = f"ok {done}"
         except _REFUSALS as error:
             answer = f"refused {type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from django.contrib.auth import get_user_model
@@ -244,7 +244,7 @@ def _newcomer(scene: Scene, crowd: Crowd, verdict: Verdict) -> None:
         verdict.operators.append(_do(scene, "open", step))
     verdict.operators.append(_do(scene, "top_up", step))
     user, deadline = f"newcomer-{scene.activity_id}", time.monotonic() + _NEWCOMER_S
-    status, body = 0, {}
+    status, body = 0, dict[str, Any]()
     while time.monotonic() < deadline:
         status, body = crowd.buy(user, sku=0, quantity=1, key=f"k-{user}")
         if status == 202:
