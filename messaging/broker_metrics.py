@@ -111,14 +111,15 @@ def parse_backlogs(text: str) -> dict[str, BrokerBacklog]:
 
 def publish_backlogs() -> bool:
     """Set the gauges from the exporter, or clear them; returns whether it answered."""
+    try:
+        backlogs: dict[str, BrokerBacklog] | None = read_backlogs()
+    except ExporterAway:
+        backlogs = None
+    metrics.BROKER_EXPORTER_UP.set(backlogs is not None)
     metrics.LAG_MESSAGES.clear()
     metrics.READY.clear()
-    try:
-        backlogs = read_backlogs()
-    except ExporterAway:
-        metrics.BROKER_EXPORTER_UP.set(0)
+    if backlogs is None:
         return False
-    metrics.BROKER_EXPORTER_UP.set(1)
     for group, backlog in backlogs.items():
         metrics.LAG_MESSAGES.labels(group).set(backlog.lag)
         metrics.READY.labels(group).set(backlog.ready)
