@@ -211,6 +211,8 @@ class Proxy(RocketMQProgram):
             "topicRouteServiceCacheRefreshSeconds": 2,
             "topicConfigCacheRefreshSeconds": 2,
             "subscriptionGroupConfigCacheRefreshSeconds": 2,
+            # else it asks the broker once for each message that a consumer acks together
+            "enableBatchAck": True,
             "grpcProducerThreadPoolNums": 8,
             "grpcConsumerThreadPoolNums": 8,
             "metricsExporterType": "PROM",

@@ -19,16 +19,17 @@ STATE_DUE: Final = 0
 STATE_SENT: Final = 1
 STATE_QUARANTINED: Final = 2
 
-# Store messages to publish, all due at once (a DELAY message waits at the broker, not here).
+# Store messages to publish, due at once or when they were held back for.
 _ADD = """
 INSERT INTO messaging_outbox
-    (topic, tag, event_id, keys, payload, properties, lane, deliver_at_ms, max_attempts, replay_id)
+    (topic, tag, event_id, keys, payload, properties, lane, deliver_at_ms, max_attempts, replay_id,
+     available_at)
 SELECT topic, tag, event_id, keys, payload, properties::jsonb, lane, deliver_at_ms, max_attempts,
-    replay_id
+    replay_id, now() + hold_back_ms * interval '1 millisecond'
 FROM unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::smallint[],
-    %b::bigint[], %b::int[], %b::text[])
+    %b::bigint[], %b::int[], %b::text[], %b::int[])
     AS row(topic, tag, event_id, keys, payload, properties, lane, deliver_at_ms, max_attempts,
-        replay_id)
+        replay_id, hold_back_ms)
 """
 
 
@@ -47,6 +48,7 @@ class OutboxMessage:
         properties: user properties that do not change between attempts (traceparent, …).
         max_attempts: after so many sends the row goes to quarantine (a replay: 1).
         replay_id: the replay that sends this, else empty.
+        hold_back_ms: the first send is not before this time from now.
     """
 
     topic: str
@@ -59,6 +61,7 @@ class OutboxMessage:
     properties: Mapping[str, str] = field(default_factory=dict)
     max_attempts: int = 20
     replay_id: str = ""
+    hold_back_ms: int = 0
 
 
 def add(messages: Sequence[OutboxMessage]) -> None:
@@ -86,6 +89,7 @@ def add(messages: Sequence[OutboxMessage]) -> None:
                 [message.deliver_at_ms for message in messages],
                 [message.max_attempts for message in messages],
                 [message.replay_id for message in messages],
+                [message.hold_back_ms for message in messages],
             ],
         )
 

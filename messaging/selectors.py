@@ -33,6 +33,7 @@ SELECT lane, (
 ), (
     SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM (
         SELECT created_at FROM messaging_outbox o WHERE o.lane = l.lane AND o.state = 0
+            AND (attempts > 0 OR available_at <= now()) -- not what is held back on purpose
         ORDER BY available_at, id LIMIT 1000) AS oldest
 )
 FROM (VALUES (0), (1), (2)) AS l(lane)
