@@ -11,7 +11,7 @@ from dlq_admin.audit import record
 from dlq_admin.models.replay import Approval, ReplayBatch, ReplayItem
 from dlq_admin.replay.moves import lock_batch, move_all, move_batch
 from dlq_admin.replay.refusals import ApprovalRefused, StaleState
-from dlq_admin.states import BatchStatus, ItemStatus
+from dlq_admin.states import BatchStatus, Disposition, ItemStatus
 from inventory.errors import GateUnavailable
 from orders.errors import TicketRefused
 from orders.extension import require_at_gate, write_extension
@@ -84,6 +84,8 @@ def approve(
                 raise ApprovalRefused("another person must approve")
             if batch.plan_hash != plan_hash:
                 raise ApprovalRefused("this is not the plan that you have seen")
+            if batch.disposition == Disposition.DISCARD:
+                access.require(user, permissions.APPROVE_DISCARD)
             _not_expired(batch)
             lead = access.has(user, permissions.APPROVE_SECOND_LEVEL)
             Approval.objects.create(

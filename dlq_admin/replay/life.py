@@ -15,6 +15,7 @@ from django.utils import timezone
 import faultpoint
 from dlq_admin import tickets
 from dlq_admin.audit.record import SYSTEM
+from dlq_admin.errors import DlqAdminError
 from dlq_admin.models.replay import ReplayBatch
 from dlq_admin.replay.limits import Pressure, rate, reason_to_pause
 from dlq_admin.replay.moves import move_all, move_batch
@@ -67,9 +68,12 @@ def start_approved() -> int:
                 if batch is None or batch.status != BatchStatus.APPROVED or _group_busy(batch):
                     continue
                 move_batch(batch, to=BatchStatus.CANARY, actor=SYSTEM, started_at=Now())
+                tickets.items_started(ticket_id=batch.ticket_id)
                 started += 1
         except IntegrityError:  # another worker started one of the group: this one waits
             log.info("batch_waits", batch=pk)
+        except DlqAdminError as error:  # its ticket is not ready: it waits until its time passes
+            log.info("batch_waits", batch=pk, reason=str(error))
     return started
 
 
@@ -115,13 +119,21 @@ def complete(pk: int) -> bool:
     result = check_batch(batch)
     if result is None:
         return False
+    try:
+        return _close(pk, passed=result.passed)
+    except DlqAdminError as error:  # its ticket moved meanwhile: the next round tries again
+        log.warning("batch_not_closed", batch=pk, reason=str(error))
+        return False
+
+
+def _close(pk: int, *, passed: bool) -> bool:
     with transaction.atomic(durable=True):
         locked = _lock(pk)
         if locked is None or locked.closed_at is not None or not progress(pk).ended:
             return False
         if locked.status not in BATCH_ENDED:
             counted = progress(pk)
-            good = counted.good == locked.items_total and result.passed
+            good = counted.good == locked.items_total and passed
             if locked.status == BatchStatus.PAUSED:
                 return False  # a person decides: resume ends it, abort too
             to = BatchStatus.COMPLETED if good else BatchStatus.COMPLETED_WITH_FAILURES

@@ -188,6 +188,8 @@ def plan_edited(
 
 def _plan(request: _Request, message_pks: Sequence[int]) -> PlanResult:
     access.require(request.user, permissions.PLAN_REPLAY)
+    if request.disposition is Disposition.DISCARD:
+        access.require(request.user, permissions.DISCARD_MESSAGE)
     _check(request)
     key = request.idempotency_key or uuid.uuid4().hex
     known = ReplayBatch.objects.filter(idempotency_key=key).first()

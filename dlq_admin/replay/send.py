@@ -17,7 +17,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 import faultpoint
-from dlq_admin import tickets
 from dlq_admin.audit import record
 from dlq_admin.audit.record import SYSTEM
 from dlq_admin.dry_run import dead as dead_messages
@@ -59,7 +58,6 @@ def claim(batch: ReplayBatch, *, limit: int) -> list[int]:
         fresh = _pks(approved, max(0, limit - len(claimed)))
         if fresh:
             move_items(fresh, before=ItemStatus.APPROVED, to=ItemStatus.CLAIMED, claimed_at=Now())
-            tickets.items_started(ticket_id=batch.ticket_id)
     faultpoint.hit("replay.after_claim")
     return claimed + fresh
 

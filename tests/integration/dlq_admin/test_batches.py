@@ -161,9 +161,10 @@ def test_the_worker_is_at_most_a_second_ahead_and_pause_bites(desk: Desk) -> Non
 
 
 def test_the_live_rate_changes_while_it_runs_and_never_passes_the_cap(desk: Desk) -> None:
-    _, dead = dead_ones(desk, 12)
+    _, dead = dead_ones(desk, 30)
     batch_id = desk.approved(*dead, rate_cap=8)
     work_off(rounds=2)
+    consume(publish())
     with pytest.raises(PlanRefused, match="were approved"):
         replay.set_rate(batch_id=batch_id, user=desk.operator, rate=9)
     with pytest.raises(PermissionDenied):
@@ -176,9 +177,10 @@ def test_the_live_rate_changes_while_it_runs_and_never_passes_the_cap(desk: Desk
 
 
 def test_the_governor_throttles_and_stops(desk: Desk) -> None:
-    _, dead = dead_ones(desk, 12)
+    _, dead = dead_ones(desk, 40)
     batch_id = desk.approved(*dead, rate_cap=8)
     work_off(rounds=2)
+    consume(publish())
     a_second_later()
     slow = Pressure(share=0.25, reason="THROTTLE: lag")
     assert run_round(slow) == 2
