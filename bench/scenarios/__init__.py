@@ -56,4 +56,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "from reservation to committed order",
         "10 000 accepted at once; p50 to p99 are from reservation to committed order",
     ),
+    "overload": Scenario(
+        "accepted/s",
+        "commits_per_s",
+        "99.9 % ordered within 3 s, none expired, pool wait p95 at most 100 ms",
+        "from reservation to committed order, governed",
+        "three times more buyers than the consumers drain, for 20 s: without the governor, with it",
+    ),
 }

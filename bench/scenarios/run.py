@@ -6,6 +6,7 @@ from typing import Final
 from bench.bench import Bench, Outcome
 from bench.scenarios.accept import accept, sold_out
 from bench.scenarios.drain import drain, drain_full
+from bench.scenarios.overload import overload
 from bench.scenarios.sale import burst, sale
 
 _RUN: Final[dict[str, Callable[[Bench], Outcome]]] = {
@@ -15,6 +16,7 @@ _RUN: Final[dict[str, Callable[[Bench], Outcome]]] = {
     "drain-full": drain_full,
     "sale": sale,
     "burst": burst,
+    "overload": overload,
 }
 
 
