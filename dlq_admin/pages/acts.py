@@ -73,13 +73,14 @@ class Act:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """An act on a page; `why` is empty when its form may be used."""
+    """An act on a page; `why` is empty when its form may be used, `later`: not in this state."""
 
     act: Act
     url: str
     why: str = ""
     form: ActForm | None = None
     open: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,12 +106,22 @@ def shown(
     laid = []
     user = acting_user(request)
     for act in acts:
-        why = missing_permission(request, act.permission) or act.blocked(subject, user)
         form = bound.get(act.name)
+        blocked = act.blocked(subject, user)
+        why = blocked or missing_permission(request, act.permission)
         if form is None and not why:
             form = act.form(initial=dict(initial.get(act.name, {})))
-        laid.append(Shown(act=act, url=url(act), why=why, form=form, open=act.name in bound))
-    return laid
+        laid.append(
+            Shown(
+                act=act,
+                url=url(act),
+                why=why,
+                form=form,
+                open=act.name in bound,
+                later=bool(blocked) and act.name not in bound,
+            )
+        )
+    return sorted(laid, key=lambda one: (one.later, bool(one.why)))
 
 
 def missing_permission(request: HttpRequest, permission: str) -> str:
