@@ -11,6 +11,7 @@ from pathlib import Path
 from environs import Env, EnvError
 
 from seckill.logs import logging_config
+from seckill.observability.nothing import count_nothing
 
 env = Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -126,6 +127,8 @@ try:
     SECKILL_WATCHDOG_S: int = env.int("SECKILL_WATCHDOG_S", 60)
     SECKILL_BUILD: int = env.int("SECKILL_BUILD", 1)
     SECKILL_METRICS_PORT: int = env.int("SECKILL_METRICS_PORT", 0)  # 0 = no own port
+    if env.str("SECKILL_METRICS", "on") == "off":  # bin/bench observability-cost
+        count_nothing()
     SECKILL_METRICS_HOST: str = env.str("SECKILL_METRICS_HOST", "127.0.0.1")
     SECKILL_HEARTBEAT_DIR: str = env.str("SECKILL_HEARTBEAT_DIR", "")
 
@@ -173,6 +176,8 @@ try:
     DEFAULT_FROM_EMAIL: str = env.str("DEFAULT_FROM_EMAIL", "orders@localhost")
     # Buyers whose id is no address get theirs at this domain; empty: they get no mail.
     SECKILL_MAIL_DOMAIN: str = env.str("SECKILL_MAIL_DOMAIN", "")
+    # Who is told of new tickets and broken promises of the DLQ console.
+    SECKILL_ONCALL_MAIL: list[str] = env.list("SECKILL_ONCALL_MAIL", [])
 
     # --- Retention ------------------------------------------------------------------------------
     SECKILL_INBOX_DAYS: int = env.int("SECKILL_INBOX_DAYS", 45)

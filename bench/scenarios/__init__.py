@@ -63,4 +63,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "from reservation to committed order, governed",
         "three times more buyers than the consumers drain, for 20 s: without the governor, with it",
     ),
+    "observability-cost": Scenario(
+        "accepted/s",
+        "echo_per_s",
+        "at most 5 % of the CPU of a request",
+        "not taken",
+        "CPU for each accepted reservation with metrics, logs and traces, and without: seven pairs",
+    ),
 }

@@ -6,6 +6,7 @@ from typing import Final
 from bench.bench import Bench, Outcome
 from bench.scenarios.accept import accept, sold_out
 from bench.scenarios.drain import drain, drain_full
+from bench.scenarios.observability import observability_cost
 from bench.scenarios.overload import overload
 from bench.scenarios.sale import burst, sale
 
@@ -17,6 +18,7 @@ _RUN: Final[dict[str, Callable[[Bench], Outcome]]] = {
     "sale": sale,
     "burst": burst,
     "overload": overload,
+    "observability-cost": observability_cost,
 }
 
 

@@ -172,6 +172,19 @@ class Supervisor:
             count += 1
         return count, total // 1_000_000
 
+    def python_cpu_s(self) -> float:
+        """Return the CPU seconds that the living processes have used, user and system."""
+        if self._process is None:
+            return 0.0
+        total = 0.0
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            total += times.user + times.system
+        return total
+
     def stop(self) -> None:
         """Stop everything: softly, then by force. Safe to call twice."""
         process, self._process = self._process, None
