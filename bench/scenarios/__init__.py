@@ -42,6 +42,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "from reservation to committed order",
         "a backlog becomes orders while all groups, sender and scanner run",
     ),
+    "growth": Scenario(
+        "orders/s",
+        "commits_per_s",
+        "the same at any size of history",
+        "from reservation to committed order",
+        "the order group alone with 0, 100 000 and 1 000 000 old orders in the tables",
+    ),
     "sale": Scenario(
         "orders/s",
         "commits_per_s",

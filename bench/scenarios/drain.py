@@ -1,10 +1,14 @@
-"""`drain` and `drain-full`: how fast a backlog becomes orders."""
+"""`drain`, `drain-full`, `growth`: how fast a backlog becomes orders."""
 
 import time
+from collections import Counter
+from typing import Any
 
 from bench.audit import audit, wait_for_orders
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import read_commits
+from bench.history import History
+from bench.loadgen.histogram import Histogram
 from bench.loadgen.plan import Plan
 from bench.scenarios.warm_up import warm_up
 from seckill.demo.sale import Sale, look, make_sale, open_sale
@@ -31,20 +35,65 @@ def _wait_until_sent(bench: Bench, sale: Sale) -> None:
         bench.say(f"{pending} reservations are still not known to be in the broker")
 
 
-def _drain(bench: Bench, *, everything: bool) -> Outcome:
-    connections = bench.connections or 200
-    backlog = int((bench.wish.seconds or 10.0) * _BACKLOG_PER_S)
+def growth(bench: Bench) -> Outcome:
+    """The order group alone, again and again, while the tables of old orders grow."""
+    sizes = (0, 100_000, 1_000_000)
+    backlog = int((bench.wish.seconds or 2.5) * _BACKLOG_PER_S)
     bench.start()
     warm_up(bench)
+    _stop_consumers(bench)
+    history = History()
+    rates: dict[int, float] = {}
+    found: Counter[str] = Counter()
+    breaches: list[str] = []
+    late = Histogram()
+    for size in sizes:
+        bench.say(f"history of {size} orders")
+        history.grow(size)
+        sale, accepted, _ = _fill(bench, backlog)
+        bench.start_later("orders")
+        wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=False)
+        commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
+        rates[size], late = round(commits.rate(), 1), commits.lateness
+        bad, lines = audit(bench, sale, accepted)
+        found.update(bad)
+        breaches += lines
+        bench.rig.supervisor.stop_program("orders")
+        bench.start_later("scanner")
+    ratio = rates[sizes[-1]] / rates[0] if rates[0] else 0.0
+    return Outcome(
+        rate_per_s=rates[sizes[-1]],
+        p50_ms=late.percentile_ms(50),
+        p95_ms=late.percentile_ms(95),
+        p99_ms=late.percentile_ms(99),
+        errors=len(breaches),
+        connections=bench.connections or 200,
+        orders=dict(found),
+        more={"orders_per_s_by_history": rates, "last_to_first": round(ratio, 3)},
+        notes=[
+            f"{rate:.0f} orders/s with {size} old orders, each with item, reservation, inbox and"
+            " ledger row"
+            for size, rate in rates.items()
+        ],
+    )
+
+
+def _stop_consumers(bench: Bench) -> list[str]:
+    """Stop the order group and all others but the scanner; return the names of the others."""
     others = [name for name in bench.rig.names if name not in ("web", "orders", "celery")]
     for name in ("orders", *(name for name in others if name != "scanner")):
         bench.rig.supervisor.stop_program(name)
+    return others
+
+
+def _fill(bench: Bench, backlog: int) -> tuple[Sale, list[str], dict[str, Any]]:
+    """Open a sale and let so many buyers in, until all of it is at the broker; stop the scanner."""
     sale = make_sale(name="bench drain", stock=LIFTED, max_open=LIFTED, max_pending=LIFTED)
     open_sale(sale)
     plan = Plan(
         port=bench.rig.port,
         path=sale.path,
-        connections=connections,
+        connections=bench.connections or 200,
         seconds=120,
         users=backlog,
         retry=True,
@@ -59,6 +108,14 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         bench.say(f"only {len(accepted)} accepted: {filled['codes']} {filled['errors']}")
     _wait_until_sent(bench, sale)
     bench.rig.supervisor.stop_program("scanner")
+    return sale, accepted, filled["codes"]
+
+
+def _drain(bench: Bench, *, everything: bool) -> Outcome:
+    bench.start()
+    warm_up(bench)
+    others = _stop_consumers(bench)
+    sale, accepted, codes = _fill(bench, int((bench.wish.seconds or 10.0) * _BACKLOG_PER_S))
     programs = ["orders", *(others if everything else [])]
     bench.say(f"{len(accepted)} accepted; starting {', '.join(programs)}")
     began = time.time()
@@ -80,12 +137,12 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         p95_ms=late.percentile_ms(95),
         p99_ms=late.percentile_ms(99),
         errors=len(breaches),
-        connections=connections,
+        connections=bench.connections or 200,
         orders=found,
         more={
             "orders": commits.count,
             "accepted": len(accepted),
-            "codes": filled["codes"],
+            "codes": codes,
             "exact_commit_times": commits.exact,
             "rest_s": rest_s,
             "breaches": breaches,

@@ -5,7 +5,7 @@ from typing import Final
 
 from bench.bench import Bench, Outcome
 from bench.scenarios.accept import accept, sold_out
-from bench.scenarios.drain import drain, drain_full
+from bench.scenarios.drain import drain, drain_full, growth
 from bench.scenarios.observability import observability_cost
 from bench.scenarios.overload import overload
 from bench.scenarios.sale import burst, sale
@@ -15,6 +15,7 @@ _RUN: Final[dict[str, Callable[[Bench], Outcome]]] = {
     "sold-out": sold_out,
     "drain": drain,
     "drain-full": drain_full,
+    "growth": growth,
     "sale": sale,
     "burst": burst,
     "overload": overload,
