@@ -65,6 +65,7 @@ UPDATE messaging_quarantine SET status = 'RESOLVED', resolved_at = now(), resolu
 WHERE consumer_group = %s AND message_id = ANY(%b::text[]) AND status = 'OPEN'
 """
 
+DEAD_LETTER: Final = QuarantineSource.DLQ
 OUTBOX_GROUP: Final = "OUTBOX"  # stands in the group's place for rows that were never sent
 
 

@@ -210,8 +210,8 @@ GROUPS: Final[tuple[GroupSpec, ...]] = (
     _effect(CG_RISK, key="(group, event, order, rule version)"),
 )
 
-# Reads every `%DLQ%<group>`, so it stands beside the groups that have one topic. A dead letter comes
-# with the attempts of its first life: a small limit would dead-letter it once more at once.
+# Reads every `%DLQ%<group>`, so it stands beside the groups that have one topic. A dead letter
+# comes with the attempts of its first life: a small limit would dead-letter it again at once.
 DLQ_DRAIN: Final = GroupSpec(
     name=CG_DLQ_DRAIN,
     topic="",

@@ -1,6 +1,8 @@
 """The only wiring: which group is handled by what."""
 
+from dlq_admin.capture.drain import drain_loops
 from dlq_admin.replay.worker import replay_loops
+from messaging.broker.base import Broker
 from messaging.consumer import Handler
 from messaging.topology import (
     CG_AUDIT,
@@ -31,6 +33,11 @@ def handlers() -> dict[str, Handler]:
         CG_AUDIT: ARCHIVE_HANDLER,
         **effect_handlers(),
     }
+
+
+def dlq_drain(broker: Broker, *, once: bool = False) -> list[Loop]:
+    """Return the loops of a drain process: every dead letter topic, and our own quarantine."""
+    return drain_loops(broker, once=once)
 
 
 def replayer(*, once: bool = False) -> list[Loop]:

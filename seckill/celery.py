@@ -37,6 +37,11 @@ app.conf.beat_schedule = {
         "task": "seckill.tasks.delete_old_decisions",
         "schedule": crontab(minute="53", hour="3"),
     },
+    "keep-dlq-promises": {
+        "task": "dlq_admin.tasks.keep_promises",
+        "schedule": 15.0,
+        "options": {"expires": 15.0},
+    },
     "send-notifications": {
         "task": "orders.tasks.send_notifications",
         "schedule": 5.0,

@@ -83,7 +83,7 @@ def approve_discard(*, ticket_id: int, user: "User") -> int:
     with transaction.atomic(durable=True):
         ticket = lock(ticket_id)
         require_status(ticket, _T.DISCARD_PENDING)
-        if ticket.discard_requested_by_id == user.pk:  # type: ignore[attr-defined]
+        if ticket.discard_requested_by_id == user.pk:
             raise PermissionDenied("another person must approve")
         _nothing_held(ticket)
         ended = resolve_open(
@@ -114,7 +114,7 @@ def refuse_discard(*, ticket_id: int, reason: str, user: "User") -> None:
     reason = require_reason(reason)
     with transaction.atomic(durable=True):
         ticket = lock(ticket_id)
-        own = ticket.discard_requested_by_id == user.pk  # type: ignore[attr-defined]
+        own = ticket.discard_requested_by_id == user.pk
         access.require(user, permissions.DISCARD_MESSAGE if own else permissions.APPROVE_DISCARD)
         require_status(ticket, _T.DISCARD_PENDING)
         move(

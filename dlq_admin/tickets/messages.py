@@ -53,7 +53,7 @@ def resolve_replayed(ticket_id: int) -> int:
     rows = {row.pk: row for row in _open(ticket_id)}
     newest: dict[int, ReplayItem] = {}
     for item in ReplayItem.objects.filter(message_id__in=rows).order_by("pk"):
-        newest[item.message_id] = item  # type: ignore[attr-defined]
+        newest[item.message_id] = item
     ended = 0
     for pk, item in newest.items():
         resolution = _RESOLUTION_OF.get(ItemStatus(item.status))

@@ -116,14 +116,14 @@ def ring() -> list[Alarm]:
                 reminded_at=row.reminded_at or now, breached_at=now if breached else row.breached_at
             )
             audit.record(
-                ticket_id=row.ticket_id,  # type: ignore[attr-defined]
+                ticket_id=row.ticket_id,
                 kind=TicketEvent.SLA_BREACHED if breached else TicketEvent.SLA_REMINDED,
                 actor=SYSTEM,
                 detail={"clock": row.kind, "due_at": row.due_at.isoformat()},
             )
         alarms.append(
             Alarm(
-                ticket_id=row.ticket_id,  # type: ignore[attr-defined]
+                ticket_id=row.ticket_id,
                 kind=SlaKind(row.kind),
                 breached=breached,
                 due_at=row.due_at,

@@ -132,7 +132,8 @@ def resume_due() -> int:
     for pk in due.order_by("waiting_until").values_list("pk", flat=True)[:200]:
         with transaction.atomic(durable=True):
             ticket = lock(pk)
-            if ticket.status == _T.WAITING and ticket.waiting_until <= clock():
+            until = ticket.waiting_until
+            if ticket.status == _T.WAITING and until is not None and until <= clock():
                 _resume(ticket, actor=SYSTEM, reason="its time is over")
                 done += 1
     return done

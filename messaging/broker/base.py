@@ -58,7 +58,9 @@ class ReceivedMessage:
     """One delivery. `topic` is the registry's short name, also for `%DLQ%…` (the physical name).
 
     `invisible_until` is on the monotonic clock: after it the broker may deliver it to another.
-    `stored_at_ms` is the broker's store time in epoch ms (0 when unknown).
+    `stored_at_ms` is the broker's store time in epoch ms (0 when unknown). `born_at_ms` is the
+    sender's: every copy of one send has the same, also in a retry or dead letter topic. Place and
+    host are evidence only.
     """
 
     topic: str
@@ -71,6 +73,10 @@ class ReceivedMessage:
     receipt_handle: str
     invisible_until: float
     stored_at_ms: int
+    born_at_ms: int = 0
+    store_host: str = ""
+    queue_id: int | None = None
+    queue_offset: int | None = None
 
 
 class Producer(Protocol):

@@ -65,6 +65,10 @@ def decode(
                 receipt_handle=system.receipt_handle,
                 invisible_until=invisible_until,
                 stored_at_ms=system.store_timestamp.ToMilliseconds(),
+                born_at_ms=system.born_timestamp.ToMilliseconds(),
+                store_host=system.store_host,
+                queue_id=system.queue_id,
+                queue_offset=system.queue_offset,
             )
         )
     return received

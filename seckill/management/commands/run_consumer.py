@@ -15,7 +15,7 @@ from messaging.pulse import Pulse
 from messaging.startup import find_problem
 from messaging.topology import CG_ORDER_CREATE, GroupSpec, enabled_groups
 from messaging.worker import Loop, StopSignal, leave, serve
-from seckill.bootstrap import handlers
+from seckill.bootstrap import dlq_drain, handlers
 from seckill.governor.loops import loop_pace, wait_for_work
 
 
@@ -32,6 +32,9 @@ class Command(BaseCommand):
         parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to consume")
         parser.add_argument("--all-core", action="store_true", help="all core groups")
         parser.add_argument("--side", action="store_true", help="all groups that are not core")
+        parser.add_argument(
+            "--dlq-drain", action="store_true", help="bring dead messages to the desk as well"
+        )
         parser.add_argument("--once", action="store_true", help="one receive per group, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,6 +44,8 @@ class Command(BaseCommand):
             self.stderr.write(f"run_consumer: {problem.text}")
             sys.exit(problem.code)
         loops = [loop for spec in specs for loop in _loops(spec, once=options["once"])]
+        if options["dlq_drain"]:
+            loops += dlq_drain(broker(), once=options["once"])
         code = serve(role="consumer", loops=loops)
         if not options["once"]:
             leave(code)

@@ -1,0 +1,38 @@
+"""Scheduled work of the desk (see seckill/celery.py): clocks, mails, parked tickets."""
+
+import smtplib
+
+import structlog
+from celery import shared_task
+
+from dlq_admin.tickets import notices, sla, triage
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name="dlq_admin.tasks.keep_promises")
+def keep_promises() -> int:
+    """Take up what has waited long enough, ring the clocks, mail; returns how many rang.
+
+    What rang is committed before its mail: a mail server that is away costs a mail, never a record.
+    """
+    triage.resume_due()
+    sla.follow_approvals()
+    alarms = sla.ring()
+    for alarm in alarms:
+        try:
+            notices.mail_alarm(alarm)
+        except (OSError, smtplib.SMTPException) as error:
+            log.error("dlq_mail_failed", ticket_id=alarm.ticket_id, error=type(error).__name__)
+    return len(alarms)
+
+
+@shared_task(
+    name="dlq_admin.tasks.announce_ticket",
+    autoretry_for=(OSError, smtplib.SMTPException),
+    retry_backoff=True,
+    max_retries=5,
+)
+def announce_ticket(ticket_id: int) -> bool:
+    """Mail on-call about a new ticket; returns whether a mail went out."""
+    return notices.mail_new(ticket_id)
