@@ -24,7 +24,7 @@ INSERT INTO orders_order (order_id, reservation_id, request_id, activity_id, sku
     quantity, amount_cents, currency, status, aggregate_version, created_at, expires_at, paid_at,
     payment_id, cancel_reason, traceparent)
 SELECT 'ord_' || ulid, 'rsv_' || ulid, 'req_' || ulid, %(activity)s, %(sku)s, user_id,
-    1, 4900, 'EUR', 'PAID', 2, at, NULL, at, 'pay_' || ulid, '', '' FROM old
+    1, 4900, 'EUR', 'PAID', 2, at, at + interval '15 minutes', at, 'pay_' || ulid, '', '' FROM old
 """,
     """
 INSERT INTO orders_item (order_id, sku_id, quantity, price_cents, currency)
@@ -32,9 +32,11 @@ SELECT 'ord_' || ulid, %(sku)s, 1, 4900, 'EUR' FROM old
 """,
     """
 INSERT INTO orders_reservation (reservation_id, message_id, request_id, order_id, activity_id,
-    sku_id, user_id, quantity, outcome, reject_reason, release_state, valid_until, created_at)
+    sku_id, user_id, quantity, outcome, reject_reason, release_state, restock,
+    valid_until, created_at)
 SELECT 'rsv_' || ulid, 'evt_' || ulid, 'req_' || ulid, 'ord_' || ulid, %(activity)s,
-    %(sku)s, user_id, 1, 'ORDERED', '', 'NONE', at + interval '5 minutes', at FROM old
+    %(sku)s, user_id, 1, 'ORDERED', '', 'NONE', true,
+    at + interval '5 minutes', at FROM old
 """,
     """
 INSERT INTO messaging_inbox (consumer_group, message_id, outcome, reason, reservation_id,
@@ -78,7 +80,7 @@ class History:
             cursor.execute("VACUUM (ANALYZE)")
 
     def _add(self, *, first: int, last: int) -> None:
-        where = {
+        where: dict[str, str | int] = {
             "first": first,
             "last": last,
             "activity": self._activity_id,
