@@ -32,7 +32,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="S", help="only this one: repeats a failure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     parser.add_argument("--no-jvm", action="store_true", help="leave the Java processes alone")
+    parser.add_argument(
+        "--prove", action="store_true", help="tamper with one more sale: the check must notice"
+    )
     parser.add_argument("--plan", action="store_true", help="only print what would be done")
+    parser.add_argument(
+        "--document", action="store_true", help="only write the table of docs/reliability.md anew"
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="append the lines there")
     parser.add_argument("--run-dir", type=Path, default=RUN_DIR, help="folder of the stack")
     return parser
 
@@ -54,13 +61,19 @@ def main(argv: list[str]) -> int:
         for one in plans:
             console.print(_about(one))
         return 0
+    if options.document:
+        from chaos.document import write_table
+
+        write_table()
+        return 0
     signal.signal(signal.SIGTERM, _terminated)
     machine = Machine(options.run_dir)
     try:
         console.print("starting a private stack and the product's processes …")
         machine.start()
         logging.disable(logging.WARNING)  # of this process: what the product does is in its logs
-        records = search(machine, plans, console)
+        records = search(machine, plans, console, record_to=options.record)
+        proof = _prove(machine, plans[0], console) if options.prove else []
     except (StackError, StartFailed) as error:
         sys.stderr.write(f"bin/chaos: {error}\n")
         return 3
@@ -68,13 +81,15 @@ def main(argv: list[str]) -> int:
         return 130
     finally:
         machine.stop()
-    result = _result(records, console)
+    result = _result(records, console) | {"proof": proof}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return 1 if result["breaches"] else 0
 
 
-def search(machine: Machine, plans: list[plan.Plan], console: Console) -> list[dict[str, Any]]:
+def search(
+    machine: Machine, plans: list[plan.Plan], console: Console, *, record_to: Path | None
+) -> list[dict[str, Any]]:
     """Play the plans one after the other on one machine; each result is appended at once."""
     from chaos import results
     from chaos.seed import run
@@ -84,7 +99,7 @@ def search(machine: Machine, plans: list[plan.Plan], console: Console) -> list[d
         console.print(_about(one))
         began = time.monotonic()
         record = results.as_record(one, run(machine, one), version=version)
-        results.append(record)
+        results.append(record, record_to or results.RUNS)
         records.append(record)
         console.print(
             f"  {record['accepted']} accepted, {record['orders']} orders,"
@@ -99,6 +114,15 @@ def search(machine: Machine, plans: list[plan.Plan], console: Console) -> list[d
         if record["breaches"]:
             console.print(f"  repeat: bin/chaos --seed {one.seed}", style="bold")
     return records
+
+
+def _prove(machine: Machine, one: plan.Plan, console: Console) -> list[str]:
+    """Let the check look at a sale that was tampered with."""
+    from chaos.seed import prove
+
+    proof = prove(machine, one)
+    console.print(f"a tampered sale: the check says {len(proof)} things")
+    return proof
 
 
 def _about(one: plan.Plan) -> str:

@@ -160,7 +160,7 @@ FAULTS: Final[dict[str, FaultSpec]] = {
 NOT_TESTED: Final = {
     "the disk of PostgreSQL, Redis or the broker is full": "would need file systems of their own",
     "a store's own clock is wrong": "one kernel, one clock: only our processes' clocks are turned",
-    "PostgreSQL comes back as an older copy": "excused by the protocol; the mark's test covers it",
+    "PostgreSQL comes back as an older copy": "the mark stops the sale then: tests/protocol",
     "bit rot, torn pages": "the stores' own checksums answer for it",
     "a partition between broker replicas, the loss of a zone": "one machine has one broker",
     "memory runs out (OOM killer)": "for the process it is the kill -9 that is tested",

@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.db import DatabaseError, connection
 
 from chaos.catalogue import Excuse
+from dlq_admin.audit.verify import verify
 from inventory import selectors, verbs
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
@@ -159,6 +160,7 @@ def breaches(
         f"the provider's book: {d.kind} {d.order_id} {d.key}: ours {d.ours}, theirs {d.theirs}"
         for d in compare_book(providers.current()).differences
     ]
+    found += [f"audit chain {one.chain}, event {one.seq}: {one.what}" for one in verify().findings]
     return found, excused
 
 

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
 from chaos.catalogue import FAULTS
 from chaos.plan import Plan
-from chaos.seed import Verdict
+
+if TYPE_CHECKING:
+    from chaos.seed import Verdict
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
 RUNS: Final = Path(__file__).resolve().parent / "results" / "seeds.jsonl"
@@ -33,7 +35,7 @@ def commit() -> str:
     return head.stdout.strip()
 
 
-def as_record(plan: Plan, verdict: Verdict, *, version: str) -> dict[str, Any]:
+def as_record(plan: Plan, verdict: "Verdict", *, version: str) -> dict[str, Any]:
     """Return a seed's line."""
     return {
         "seed": verdict.seed,

@@ -20,7 +20,7 @@ from chaos.buyers import Crowd
 from chaos.catalogue import Excuse
 from chaos.faults.inject import Injected, Injection
 from chaos.faults.scene import Scene
-from chaos.faults.stores import provider_call
+from chaos.faults.stores import provider_call, redis_client
 from chaos.machine import Machine
 from chaos.plan import OperatorStep, Plan
 from inventory import operations, selectors
@@ -109,7 +109,7 @@ def run(machine: Machine, plan: Plan) -> Verdict:
         excuses=plan.excuses,
         items_after=items_after,
         returned_ms=scene.redis_returned_ms,
-        copy_taken_ms=scene.copy_taken_ms or scene.redis_returned_ms,
+        copy_taken_ms=scene.copy_taken_ms,  # 0 after a Redis that lost everything
     )
     verdict.breaches += found + crowd.told.broken_rules
     _count(scene, crowd, verdict)
@@ -117,6 +117,25 @@ def run(machine: Machine, plan: Plan) -> Verdict:
     verdict.seconds = time.monotonic() - began
     connection.close()
     return verdict
+
+
+def prove(machine: Machine, plan: Plan) -> list[str]:
+    """Tamper with a sale at rest and return what the check says: silence would be a blind check."""
+    activity_id, sku_ids = _open_sale(plan)
+    scene = Scene(machine=machine, activity_id=activity_id, sku_ids=sku_ids)
+    rest.wait_for_rest(activity_id)
+    with redis_client(scene) as client:
+        client.incr(f"seckill:{{{activity_id}}}:sku:{sku_ids[0]}:stock")
+    scene.sql("UPDATE inventory_stock SET available = available + 2 WHERE sku_id = %s", sku_ids[0])
+    found, _ = rest.breaches(
+        activity_id=activity_id,
+        promised={"rsv_01M8NFNFWS5RRD1AMRCCV0TTTS": "QUEUED"},
+        excuses=frozenset(),
+        items_after=rest.newest_item(),
+        returned_ms=0,
+        copy_taken_ms=0,
+    )
+    return found
 
 
 def _open_sale(plan: Plan) -> tuple[int, tuple[int, ...]]:

@@ -1,6 +1,8 @@
 """TCP wires between the product and its servers that can go silent, lose answers, or be cut."""
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -8,6 +10,7 @@ from typing import Any, Final
 
 HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass
@@ -21,12 +24,18 @@ class Wire:
     answers_lost: bool = False
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _server: asyncio.Server | None = None
 
     async def listen(self) -> None:
         """Take connections from now on."""
         self.flowing.set()
-        server = await asyncio.start_server(self._connected, HOST, self.port)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._connected, HOST, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def stop_listening(self) -> None:
+        """Take no more connections."""
+        if self._server is not None:
+            self._server.close()
 
     async def _connected(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         try:
@@ -63,6 +72,8 @@ class Wire:
     def cut(self) -> None:
         """Reset every connection."""
         for writer in list(self.writers):
+            # Without lingering the kernel sends a reset, not a polite end.
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             writer.transport.abort()
 
 
@@ -75,7 +86,8 @@ class Wires:
 
     def __init__(self, upstreams: dict[str, int]) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="wires", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wires", daemon=True)
+        self._thread.start()
         self._wires: dict[str, Wire] = {}
         for name, port in upstreams.items():
             wire = Wire(name=name, upstream=port)
@@ -118,6 +130,24 @@ class Wires:
         """Heal every wire."""
         for name in self._wires:
             self.heal(name)
+
+    def close(self) -> None:
+        """Cut everything, listen no more."""
+
+        async def end() -> None:
+            for wire in self._wires.values():
+                wire.cut()
+                wire.stop_listening()
+            await asyncio.sleep(0)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self._run(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
 
     def _do(self, call: Any) -> None:
         async def run() -> None:

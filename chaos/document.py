@@ -1,0 +1,44 @@
+"""Writes the table of results into docs/reliability.md from the recorded seeds."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.catalogue import FAULTS, NOT_TESTED
+from chaos.results import CHECKOUT, fault_table, load
+
+PAGE: Final = CHECKOUT / "docs" / "reliability.md"
+BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"
+
+
+def write_table(page: Path = PAGE) -> None:
+    """Replace what stands between the marks."""
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    page.write_text(f"{before}{BEGIN}\n{as_markdown(load())}{END}{after}", encoding="utf-8")
+
+
+def as_markdown(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return the numbers, the table of faults, and what is not tested."""
+    records = list(records)
+    seeds = {record["seed"] for record in records}
+    broken = sorted({record["seed"] for record in records if record["breaches"]})
+    lines = [
+        f"{len(records)} runs of {len(seeds)} different seeds are recorded"
+        f" (`chaos/results/seeds.jsonl`): {sum(r['accepted'] for r in records)} accepted buyers,"
+        f" {sum(r['orders'] for r in records)} orders,"
+        f" {sum(bool(r['breaches']) for r in records)} runs with a breach"
+        + (f" (seeds {', '.join(map(str, broken))})." if broken else "."),
+        "",
+        "| fault | what happens | seeds | struck | survived |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {FAULTS[name].about} | {counts['drawn']} | {counts['struck']}"
+        f" | {counts['survived']} |"
+        for name, counts in fault_table(records).items()
+    ]
+    lines += ["", "Not tested:", ""]
+    lines += [f"- {what}: {why}." for what, why in NOT_TESTED.items()]
+    return "\n".join(lines) + "\n"
