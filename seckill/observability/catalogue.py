@@ -290,6 +290,10 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
                 "dlq_replay_success_total",
             ),
             _gauge("dlq_audit_findings", _CELERY),
+            _gauge("mq_dlq_tickets_open", _CONSUMER, {"severity": "SEV1, SEV2, SEV3"}),
+            _counter("mq_dlq_captured_total", _CONSUMER, {"source": "DLQ or CONSUMER"}),
+            _counter("mq_dlq_settled_total", _CONSUMER),
+            _counter("mq_dlq_drain_failure_total", _CONSUMER, {"part": "receive or own"}),
         ),
     ),
     Chapter(

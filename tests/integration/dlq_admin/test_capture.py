@@ -18,7 +18,7 @@ from orders.compensate import reject_compensated
 from orders.database import begin
 from tests.fixtures.sales import create_message, open_sale
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 
 
 def letter(message: ReceivedMessage, **more) -> ReceivedMessage:
