@@ -121,6 +121,7 @@ class GroupConsumer:
         self._inflow = Inflow(receiver, group=group.name, options=options, pulse=pulse)
         self._pause_checked_at = 0.0
         self._paused = False
+        self._unit = 0  # epoch ms since when nothing could be settled, 0 when all was
 
     def run(self) -> None:
         """Loop until stopped."""
@@ -139,6 +140,7 @@ class GroupConsumer:
                         self.work(batch)
                     elif self._pace.spare or (self._pace.batch and not self._inflow.failing):
                         self._meter.idle()
+                        self._unit = 0
                 except Outage as outage:
                     self._wait_out(outage)
         finally:
@@ -169,6 +171,9 @@ class GroupConsumer:
         batch = self._in_time(self._meant_for_us(batch))
         metrics.INFLIGHT.labels(self._group.name).inc(len(batch))
         started = time.monotonic()
+        if not self._unit:
+            self._unit = time.time_ns() // 1_000_000
+            self._pulse.report(unit=self._unit)  # now: this thread may hang until the next turn
         close_old_connections()
         waited_s = pool_wait.acquire("consumer")
         metrics.POOL_ACQUIRED.labels("consumer").inc()
@@ -182,6 +187,7 @@ class GroupConsumer:
                 if self._paused:
                     return  # the breaker tripped: the rest comes back, for whoever resumes
             self._backoff.reset()
+            self._unit = 0
         finally:
             close_old_connections()
             metrics.POOL_ACQUIRED.labels("consumer").dec()
@@ -365,6 +371,7 @@ class GroupConsumer:
             lag_s=round(self._meter.lag_s, 3),
             drain_per_s=round(self._meter.drain_per_s, 1),
             batch=self._pace.batch,
+            unit=self._unit,
             busy_per_s=round(times.busy_per_s, 1),
             tx_p95_ms=round(times.p95_ms, 1),
             tx_p99_ms=round(times.p99_ms, 1),

@@ -141,3 +141,20 @@ class DatabaseSampler:
 def all_waiting(members: Sequence[GroupMember]) -> bool:
     """Tell whether every loop of a group waits for a store that is away."""
     return bool(members) and all(member.state == LoopState.WAITING for member in members)
+
+
+class StuckMeter:
+    """For how long the same unit of work has stood in heartbeats: no clock of another machine."""
+
+    def __init__(self) -> None:
+        self._seen: dict[object, float] = {}
+
+    def stuck_s(self, members: Sequence[GroupMember], now_s: float) -> float:
+        """Return the longest time, in seconds."""
+        units = {(one.process, one.detail.get("unit")) for one in members}
+        self._seen = {
+            unit: self._seen.get(unit, now_s)
+            for unit in units
+            if isinstance(unit[1], int) and unit[1] > 0
+        }
+        return max((now_s - since for since in self._seen.values()), default=0.0)

@@ -69,7 +69,11 @@ def decide(
         database=database,
         lag_high=lag_high,
         headroom=headroom,
-        stalled_s=0.0 if stalled_since_s is None else now_s - stalled_since_s,
+        stalled_s=(
+            0.0
+            if stalled_since_s is None
+            else max(now_s - stalled_since_s, min(signals.stalled_s, 9_999.0))
+        ),
         steps=measures,
         means=means,
         limits=limits,
@@ -200,6 +204,7 @@ def _numbers(signals: Signals, database: Database, measures: tuple[Step, ...]) -
         "wal_per_s": round(signals.wal_per_s),
         "replication_lag_s": round(signals.replication_lag_s, 1),
         "database": database.value,
+        "stuck_s": round(signals.stuck_s, 1),
         "database_age_s": round(min(signals.database_age_s, 9_999.0), 1),
         "steps": [step.value for step in measures],
     }

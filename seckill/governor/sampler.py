@@ -9,7 +9,12 @@ from django.conf import settings
 
 from messaging.broker_metrics import BrokerBacklog, ExporterAway, read_backlogs
 from messaging.topology import CG_ORDER_CREATE
-from seckill.governor.database_samples import DatabaseSample, DatabaseSampler, all_waiting
+from seckill.governor.database_samples import (
+    DatabaseSample,
+    DatabaseSampler,
+    StuckMeter,
+    all_waiting,
+)
 from seckill.governor.gate_samples import GateSampler
 from seckill.governor.history import Decided
 from seckill.governor.signals import SaleSignals, Signals
@@ -25,6 +30,7 @@ class Sampler:
         self.database = DatabaseSampler()
         self.redis_now_ms = 0
         self._gate = GateSampler()
+        self._stuck = StuckMeter()
         self._gate_at_s = time.monotonic()
         self._last = Signals()
         self._broker: tuple[float, BrokerBacklog | None] = (float("-inf"), None)
@@ -64,6 +70,7 @@ class Sampler:
             sales=dict(self._last.sales if gate is None else gate.sales),
             broker=self._broker[1] if now - self._broker[0] < _BROKER_AGE_S else None,
             database_age_s=now - rows.at_s,
+            stuck_s=self._stuck.stuck_s(rows.members, now),
             gate_age_s=now - self._gate_at_s,
         )
         return self._last
@@ -86,10 +93,12 @@ def _signals(
     sales: Mapping[int, SaleSignals],
     broker: BrokerBacklog | None,
     database_age_s: float,
+    stuck_s: float,
     gate_age_s: float,
 ) -> Signals:
-    details = [member.detail for member in rows.members]
-    working = [detail for detail in details if _number(detail, "batch", 1.0) > 0]
+    # Spare loops are alive and do nothing: they say nothing of broker and database.
+    at_work = [one for one in rows.members if _number(one.detail, "batch", 1.0) > 0]
+    working = [one.detail for one in at_work]
 
     def highest(name: str) -> float:
         return max((_number(detail, name) for detail in working), default=0.0)
@@ -109,8 +118,8 @@ def _signals(
         drain_per_s=total("drain_per_s"),
         busy_per_s=total("busy_per_s"),
         instances=instances,
-        waiting=all_waiting(rows.members),
-        receiving=not details or any(detail.get("receiving", True) for detail in details),
+        waiting=all_waiting(at_work),
+        receiving=not working or any(detail.get("receiving", True) for detail in working),
         tx_p95_ms=highest("tx_p95_ms"),
         tx_p99_ms=highest("tx_p99_ms"),
         pool_wait_p95_ms=highest("pool_wait_p95_ms"),
@@ -121,6 +130,7 @@ def _signals(
         wal_per_s=rows.wal_per_s,
         replication_lag_s=rows.replication_lag_s,
         database_age_s=database_age_s,
+        stuck_s=stuck_s,
         gate_age_s=gate_age_s,
         sales=sales,
     )

@@ -40,6 +40,7 @@ class Signals:
         wal_per_s: bytes of WAL a second.
         replication_lag_s: of the slowest standby; 0 without one.
         database_age_s: since the database last answered the sampler.
+        stuck_s: for so long the unit of work of some loop has not been settled.
         gate_age_s: since Redis last answered the sampler.
         sales: by activity.
     """
@@ -64,8 +65,14 @@ class Signals:
     wal_per_s: float = 0.0
     replication_lag_s: float = 0.0
     database_age_s: float = 0.0
+    stuck_s: float = 0.0
     gate_age_s: float = 0.0
     sales: Mapping[int, SaleSignals] = field(default_factory=dict)
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the database has shown no progress."""
+        return max(self.database_age_s, self.stuck_s)
 
     @property
     def expiring(self) -> int:
@@ -115,7 +122,7 @@ class Limits:
     pending_critical_s: float = 3.0
     replication_lag_s: float = 10.0
     wal_per_s: float = 0.0  # 0: only waits are judged
-    stalled_s: float = 2.5  # without an answer of the database
+    stalled_s: float = 2.5  # without a sign of progress
     closed_after_s: float = 5.0  # stalled for so long: nothing new
     calm_s: float = 3.0  # so long must all be well before more is let in
     step_s: float = 5.0  # between two steps up
@@ -128,7 +135,7 @@ LIMITS: Final = Limits()
 
 def judge_database(signals: Signals, limits: Limits = LIMITS) -> Database:
     """Return what the database can bear now."""
-    if signals.database_age_s > limits.stalled_s or signals.waiting:
+    if signals.stalled_s > limits.stalled_s or signals.waiting:
         return Database.STALLED
     if signals.pool_wait_p95_ms > limits.pool_wait_ms:
         return Database.POOL_EXHAUSTED

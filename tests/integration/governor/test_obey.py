@@ -100,6 +100,7 @@ def test_what_was_received_before_a_stop_is_handled_not_left() -> None:
         more = [evt() for _ in range(100)]
         release.set()
         poll(lambda: len(acked(broker)) == 100)
+        threading.Event().wait(1.5)  # the long polls that were under way have ended
         send(broker, *more)
         threading.Event().wait(0.6)
         assert len(acked(broker)) == 100

@@ -43,11 +43,12 @@ def test_lock_waits_and_wal_are_seen() -> None:
         cursor.execute("INSERT INTO governor_probe SELECT i, 0 FROM generate_series(1, 2) i")
     sampler = DatabaseSampler()
     first = sampler.sample()
-    holder = psycopg.connect(dsn())
+    where = dsn()
+    holder = psycopg.connect(where)
     holder.execute("UPDATE governor_probe SET n = 1 WHERE id = 1")
 
     def wait() -> None:
-        with psycopg.connect(dsn()) as waiter:
+        with psycopg.connect(where) as waiter:
             waiter.execute("UPDATE governor_probe SET n = 2 WHERE id = 1")
 
     threads = [threading.Thread(target=wait) for _ in range(2)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from messaging.selectors import GroupMember
 from messaging.topology import (
     CG_AUDIT,
     CG_INVENTORY_COMPENSATE,
@@ -14,6 +15,7 @@ from messaging.topology import (
     CG_ORDER_TIMEOUT,
     enabled_groups,
 )
+from seckill.governor.database_samples import StuckMeter
 from seckill.governor.decide import decide
 from seckill.governor.memory import Means, Memory
 from seckill.governor.signals import Database, SaleSignals, Signals, judge_database
@@ -226,6 +228,27 @@ def test_database_that_stalls_shrinks_consumers_throttles_then_fails_closed_then
     assert run.see(WELL, seconds=60).level is Level.NORMAL
     assert run.view is not None
     assert run.view.pace(CG_ORDER_CREATE).batch == 128
+
+
+def test_work_that_is_never_settled_is_a_stall():
+    """A lock that nobody lets go: the database answers, the order group makes nothing."""
+    run = Run(means=replace(MEANS, drain_per_s=4_000))
+    assert run.see(replace(WELL, stuck_s=2.0)).level is Level.NORMAL
+    assert run.see(replace(WELL, stuck_s=3.0)).level is Level.THROTTLE
+    assert run.see(replace(WELL, stuck_s=5.1)).level is Level.FAIL_CLOSED
+
+
+def test_stuck_work_is_timed_by_the_same_unit_in_heartbeats():
+    meter = StuckMeter()
+
+    def member(process: str, unit: object) -> GroupMember:
+        return GroupMember(process=process, state="RUNNING", detail={"unit": unit})
+
+    assert meter.stuck_s([member("a", 1), member("b", 0)], 10.0) == 0
+    assert meter.stuck_s([member("a", 1), member("b", 0)], 13.0) == 3
+    assert meter.stuck_s([member("a", 1), member("b", 7)], 14.0) == 4
+    assert meter.stuck_s([member("a", 2), member("b", 7)], 15.0) == 1
+    assert meter.stuck_s([member("a", 0), member("b", "x"), member("c", None)], 16.0) == 0
 
 
 def test_all_loops_waiting_for_a_store_is_a_stall():
