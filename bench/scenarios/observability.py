@@ -1,7 +1,7 @@
 """`observability-cost`: CPU of a web process for each accepted reservation, with and without.
 
-Pairs of equal runs, in turns: everything on (metrics of several processes, JSON logs at INFO, traces
-of one purchase in a hundred sent to a collector that drops them) and everything off. The median of
+Pairs of equal runs, in turns: everything on (metrics of several processes, JSON logs at INFO, one
+purchase in a hundred traced, to a collector that drops it) and everything off. The median of
 the pairs' shares counts: a single pair says as much about the machine as about us.
 """
 

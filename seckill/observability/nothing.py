@@ -26,4 +26,4 @@ class _Nothing:
 
 def count_nothing() -> None:
     """Make every metric that is defined from now on such a one."""
-    prometheus_client.values.ValueClass = _Nothing  # type: ignore[assignment,misc]
+    prometheus_client.values.ValueClass = _Nothing

@@ -92,8 +92,7 @@ def _value(variable: "re.Match[str]") -> str:
 
 def test_settings_start_with_the_environment_of_the_containers() -> None:
     environment = {
-        name: VARIABLE.sub(_value, str(value))
-        for name, value in APP["web"]["environment"].items()
+        name: VARIABLE.sub(_value, str(value)) for name, value in APP["web"]["environment"].items()
     }
     environment["PROMETHEUS_MULTIPROC_DIR"] = ""
     done = subprocess.run(
