@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USER = "seckill"
+# The processes' role and a reading one; `manage.py grant_roles` gives them their rights.
+ROLES = {"runtime": "seckill_runtime", "auditor": "seckill_auditor"}
 DATABASE = "seckill"
 
 CONFIGURATION = """\
@@ -105,19 +107,32 @@ class PostgresServer(Service):
         return True
 
     def settle(self) -> None:
-        """Create the project's database when it is missing."""
+        """Create the project's database and roles when they are missing."""
         import psycopg
+        from psycopg import sql
+
+        for kind in ROLES:
+            self.settings.role_passwords.setdefault(kind, secrets.token_urlsafe(18))
+        self.folder.save(self.settings)
 
         with psycopg.connect(self.url(database="postgres"), autocommit=True) as connection:
             query = "SELECT 1 FROM pg_database WHERE datname = %s"
             if connection.execute(query, [DATABASE]).fetchone() is None:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
+            for kind, role in ROLES.items():
+                query = "SELECT 1 FROM pg_roles WHERE rolname = %s"
+                if connection.execute(query, [role]).fetchone() is None:
+                    create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(
+                        sql.Identifier(role), sql.Literal(self.settings.role_passwords[kind])
+                    )
+                    connection.execute(create)
 
-    def url(self, *, database: str = DATABASE) -> str:
-        """Return the address with user and password."""
-        return (
-            f"postgresql://{USER}:{self.settings.postgres_password}@{HOST}:{self.port}/{database}"
-        )
+    def url(self, *, database: str = DATABASE, kind: str = "owner") -> str:
+        """Return the address with user and password; `kind` is owner, runtime or auditor."""
+        user, password = USER, self.settings.postgres_password
+        if kind in ROLES:
+            user, password = ROLES[kind], self.settings.role_passwords.get(kind, "")
+        return f"postgresql://{user}:{password}@{HOST}:{self.port}/{database}"
 
     def discard(self) -> None:
         """Delete the cluster, wherever it is; it must be down."""

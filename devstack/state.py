@@ -34,6 +34,8 @@ class Settings:
 
     ports: dict[str, int] = field(default_factory=dict)
     postgres_password: str = ""
+    role_passwords: dict[str, str] = field(default_factory=dict)
+    """Of the database roles that own nothing: runtime and auditor."""
     postgres_home: str = ""
     """Folder of data (and of a copy of the programs) outside the run folder; empty when inside."""
     appendfsync: str = "always"

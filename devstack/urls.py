@@ -18,8 +18,11 @@ def own_urls(*, folder: RunFolder, settings: Settings) -> dict[str, str]:
     if not ports:
         return {}
     redis = f"redis://{HOST}:{ports['redis']}"
+    postgres = PostgresServer(folder=folder, settings=settings)
     return {
-        "DATABASE_URL": PostgresServer(folder=folder, settings=settings).url(),
+        "DATABASE_URL": postgres.url(),
+        "RUNTIME_DATABASE_URL": postgres.url(kind="runtime"),
+        "AUDITOR_DATABASE_URL": postgres.url(kind="auditor"),
         "REDIS_URL": f"{redis}/0",
         "CACHE_URL": f"{redis}/1",
         "CELERY_BROKER_URL": f"{redis}/2",
@@ -39,6 +42,8 @@ def merged(*, own: dict[str, str], external: dict[str, str]) -> dict[str, str]:
         base = external["REDIS_URL"].split("?")[0].rstrip("/")
         server = base.rsplit("/", 1)[0] if base.count("/") > 2 else base
         result |= {"CACHE_URL": f"{server}/1", "CELERY_BROKER_URL": f"{server}/2"}
+    if "DATABASE_URL" in external:  # its roles are somebody else's
+        result = {key: url for key, url in result.items() if not key.endswith("_DATABASE_URL")}
     if "ROCKETMQ_ENDPOINTS" in external:
         result = {key: value for key, value in result.items() if not key.startswith("ROCKETMQ_")}
     return result | external

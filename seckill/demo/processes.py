@@ -41,7 +41,7 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
         ),
         Program(
             name="side",
-            argv=(*manage, "run_consumer", "--side", "--dlq-drain"),
+            argv=(*manage, "run_consumer", "--side", "--dlq-drain", "--replay"),
             environment={"SECKILL_ROLE": "side", "SECKILL_POLLERS": "1"},
         ),
         Program(

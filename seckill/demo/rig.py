@@ -7,7 +7,7 @@ import io
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -84,6 +84,7 @@ class Rig:
 
         django.setup()
         call_command("migrate", verbosity=0, interactive=False)
+        call_command("grant_roles", stdout=io.StringIO())
         call_command("provision_broker", stdout=io.StringIO())
         self._set_admin_password()
 
@@ -106,18 +107,26 @@ class Rig:
         Raises:
             StartFailed: one of them does not start.
         """
-        self._supervisor = Supervisor(folder=self.folder, environment=self.environment)
+        runtime = as_runtime(self.environment)
+        self._supervisor = Supervisor(folder=self.folder, environment=runtime)
         self._supervisor.end_leftovers()
         self.port = free_port(port)
         known = product_programs(port=self.port)
         programs = [
             adapt(replace(program, autostart=only is None or program.name in only))
-            for program in known
+            for program in map(self._as_owner, known)
         ]
         programs += more(known)
         self.names = tuple(program.name for program in programs)
         self._workers = sum(p.count for p in programs if p.autostart and "manage.py" in p.argv)
         self._supervisor.start(programs)
+
+    def _as_owner(self, program: Program) -> Program:
+        """Let the schedules make and drop partitions: only the owner of the tables may."""
+        if program.name != "celery":
+            return program
+        owner = {"DATABASE_URL": self.environment["DATABASE_URL"]}
+        return replace(program, environment={**program.environment, **owner})
 
     def wait_web(self, *, timeout_s: float = 60) -> None:
         """Wait until the web server answers."""
@@ -164,3 +173,9 @@ class Rig:
         )
         user.set_password(self.admin_password)
         user.save()
+
+
+def as_runtime(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with the database role of the processes, if the stack made one."""
+    url = environment.get("RUNTIME_DATABASE_URL") or environment["DATABASE_URL"]
+    return {**environment, "DATABASE_URL": url}

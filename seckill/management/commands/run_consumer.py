@@ -15,7 +15,7 @@ from messaging.pulse import Pulse
 from messaging.startup import find_problem
 from messaging.topology import CG_ORDER_CREATE, GroupSpec, enabled_groups
 from messaging.worker import Loop, StopSignal, leave, serve
-from seckill.bootstrap import dlq_drain, handlers
+from seckill.bootstrap import dlq_drain, handlers, replayer
 from seckill.governor.loops import loop_pace, wait_for_work
 
 
@@ -35,6 +35,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dlq-drain", action="store_true", help="bring dead messages to the desk as well"
         )
+        parser.add_argument(
+            "--replay", action="store_true", help="execute approved replays as well"
+        )
         parser.add_argument("--once", action="store_true", help="one receive per group, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -46,6 +49,8 @@ class Command(BaseCommand):
         loops = [loop for spec in specs for loop in _loops(spec, once=options["once"])]
         if options["dlq_drain"]:
             loops += dlq_drain(broker(), once=options["once"])
+        if options["replay"]:
+            loops += replayer(once=options["once"])
         code = serve(role="consumer", loops=loops)
         if not options["once"]:
             leave(code)
