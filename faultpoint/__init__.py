@@ -34,6 +34,7 @@ POINTS: Final = frozenset(
         "sender.after_publish",  # published, not marked
         "scanner.after_claim",  # holds leases, nothing sent
         "scanner.after_send",  # sent, not marked
+        "drain.after_store",  # the dead letter is stored, not acked
         "release.after_gate",  # given back in Redis, not DONE
         "cancel.before_commit",
         "payment.after_record",  # the attempt is committed, nothing is sent
