@@ -5,6 +5,7 @@ from typing import Final
 
 from django.db import connection, transaction
 from django.utils import timezone
+from ulid import ULID
 
 from inventory.activities import NewSku, create_activity
 from inventory.selectors import activity_record
@@ -12,11 +13,11 @@ from messaging.topology import CG_ORDER_CREATE
 
 STEP: Final = 100_000  # rows of each table in one transaction
 
-# ids like ULIDs of long ago, one number in all of them
+# ids are ULIDs of yesterday noon: they lie in yesterday's partitions
 _ROWS: Final = """
 CREATE TEMPORARY TABLE old ON COMMIT DROP AS
-SELECT lpad(n::text, 26, '0') AS ulid, 'old-' || n AS user_id,
-       now() - interval '1 hour' AS at FROM generate_series(%(first)s::bigint, %(last)s) AS n
+SELECT %(noon)s || lpad(n::text, 16, '0') AS ulid, 'old-' || n AS user_id,
+       now() - interval '1 day' AS at FROM generate_series(%(first)s::bigint, %(last)s) AS n
 """
 _TABLES: Final = (
     """
@@ -41,7 +42,7 @@ SELECT 'rsv_' || ulid, 'evt_' || ulid, 'req_' || ulid, 'ord_' || ulid, %(activit
     """
 INSERT INTO messaging_inbox (consumer_group, message_id, outcome, reason, reservation_id,
     order_id, delivery_attempt, created_at)
-SELECT %(group)s, 'evt_' || ulid, 'ORDER_CREATED', '', 'rsv_' || ulid, 'ord_' || ulid, 1, at
+SELECT %(group)s, 'evt_' || ulid, 'CREATED', '', 'rsv_' || ulid, 'ord_' || ulid, 1, at
 FROM old
 """,
     """
@@ -80,7 +81,9 @@ class History:
             cursor.execute("VACUUM (ANALYZE)")
 
     def _add(self, *, first: int, last: int) -> None:
+        noon = (timezone.now() - timedelta(days=1)).replace(hour=12)
         where: dict[str, str | int] = {
+            "noon": str(ULID.from_datetime(noon))[:10],
             "first": first,
             "last": last,
             "activity": self._activity_id,
