@@ -1,10 +1,11 @@
-"""Scheduled work of the desk (see seckill/celery.py): clocks, mails, parked tickets."""
+"""Scheduled work of the desk (see seckill/celery.py): clocks, mails, parked tickets, anchors."""
 
 import smtplib
 
 import structlog
 from celery import shared_task
 
+from dlq_admin.audit.anchor import write_anchor
 from dlq_admin.tickets import notices, sla, triage
 
 log = structlog.get_logger(__name__)
@@ -36,3 +37,9 @@ def keep_promises() -> int:
 def announce_ticket(ticket_id: int) -> bool:
     """Mail on-call about a new ticket; returns whether a mail went out."""
     return notices.mail_new(ticket_id)
+
+
+@shared_task(name="dlq_admin.tasks.anchor_audit")
+def anchor_audit() -> str:
+    """Anchor the audit chains that grew in the last hour; returns the anchor's hash."""
+    return write_anchor()

@@ -15,6 +15,11 @@ app = Celery("seckill")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.conf.beat_schedule = {
+    "anchor-audit": {
+        "task": "dlq_admin.tasks.anchor_audit",
+        "schedule": crontab(minute="7"),
+        "options": {"expires": 1800},
+    },
     "reconcile": {
         "task": "orders.tasks.reconcile_all",
         "schedule": crontab(minute="*/10"),

@@ -1,4 +1,4 @@
-"""Database roles: what runtime and auditor may do. Source: docs/operations/roles.md."""
+"""Database roles: what runtime and auditor may do. Source: docs/operations/audit.md."""
 
 import re
 from dataclasses import dataclass
