@@ -25,7 +25,7 @@ from inventory.models import (
     Stock,
     StockLedger,
 )
-from inventory.operation_forms import FORMS, IN_FLIGHT, OperationForm
+from inventory.operation_forms import FORMS, IN_FLIGHT, OFFERED, OperationForm
 from inventory.states import ActivityStatus, OperationKind
 
 SERVICES: Final[dict[OperationKind, Callable[..., str]]] = {
@@ -130,7 +130,9 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         obj: Activity | None = kwargs.get("obj")
         record = selectors.activity_record(obj.pk) if obj and obj.pk else None
         if record is not None:
-            context["gate_report"] = report_gate(record)
+            context["record"] = record
+            context["gate_report"] = report = report_gate(record)
+            context["gates"] = report.by_sku(record)
             context["operations"] = [
                 {
                     "label": kind.value.replace("_", " ").capitalize(),
@@ -140,7 +142,8 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     "danger": kind is OperationKind.STOP,
                 }
                 for kind in SERVICES
-                if request.user.has_perm(operations.PERMISSIONS[kind])
+                if record.status in OFFERED[kind]
+                and request.user.has_perm(operations.PERMISSIONS[kind])
             ]
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -173,6 +176,7 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 return HttpResponseRedirect(
                     reverse("admin:inventory_activity_change", args=[activity_id])
                 )
+        report = report_gate(record)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -180,6 +184,9 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "record": record,
             "form": form,
             "in_flight": IN_FLIGHT[what],
+            "what": what.value.replace("_", " ").capitalize(),
+            "gate_report": report,
+            "gates": report.by_sku(record),
             "danger": what is OperationKind.STOP,
         }
         return TemplateResponse(request, "admin/inventory/activity/operate.html", context)

@@ -9,7 +9,7 @@ from inventory.contracts import GateState
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
 from inventory.metrics import GATE_LOST
-from inventory.selectors import ActivityRecord
+from inventory.selectors import ActivityRecord, SkuRecord
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +24,11 @@ class GateReport:
 
     condition: str
     gates: tuple[GateState | None, ...]
+
+    def by_sku(self, record: ActivityRecord) -> list[tuple[SkuRecord, GateState | None]]:
+        """Return each SKU of the sale beside its gate, None when it has none or was not read."""
+        states = self.gates or (None,) * len(record.skus)
+        return list(zip(record.skus, states, strict=True))
 
 
 def is_lost(record: ActivityRecord, state: GateState | None) -> bool:

@@ -8,7 +8,7 @@ from django import forms
 from inventory import operations
 from inventory.operations import EditWish
 from inventory.selectors import ActivityRecord
-from inventory.states import OperationKind
+from inventory.states import ActivityStatus, OperationKind
 
 IN_FLIGHT: Final[dict[OperationKind, str]] = {
     OperationKind.WARM_UP: (
@@ -40,12 +40,29 @@ IN_FLIGHT: Final[dict[OperationKind, str]] = {
     ),
 }
 
+_STARTED: Final = frozenset(ActivityStatus) - {ActivityStatus.DRAFT, ActivityStatus.SETTLED}
+# In which status an operation makes sense: what the sale's page offers. The service decides.
+OFFERED: Final[dict[OperationKind, frozenset[ActivityStatus]]] = {
+    OperationKind.WARM_UP: frozenset({ActivityStatus.DRAFT}),
+    OperationKind.OPEN: frozenset({ActivityStatus.WARM, ActivityStatus.CLOSED}),
+    OperationKind.PAUSE: frozenset({ActivityStatus.OPEN}),
+    OperationKind.RESUME: frozenset({ActivityStatus.PAUSED}),
+    OperationKind.CLOSE: _STARTED - {ActivityStatus.CLOSED},
+    OperationKind.TOP_UP: _STARTED,
+    OperationKind.CUT: _STARTED,
+    OperationKind.EDIT: _STARTED,
+    OperationKind.STOP: _STARTED,
+}
+
 
 class OperationForm(forms.Form):
     """The confirmation that every change asks for."""
 
     operation_id = forms.CharField(widget=forms.HiddenInput)
-    reason = forms.CharField(widget=forms.Textarea(attrs={"rows": 2}), help_text="For the audit.")
+    reason = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Kept for ever beside your name.",
+    )
 
     def __init__(self, *args: Any, record: ActivityRecord, **kwargs: Any) -> None:
         """Remember the sale as it is shown."""
@@ -65,7 +82,7 @@ class UnitsForm(OperationForm):
     """Top-up and cut."""
 
     sku_id = forms.TypedChoiceField(label="SKU", coerce=int)
-    units = forms.IntegerField(min_value=1)
+    units = forms.IntegerField(min_value=1, help_text="How many more or fewer; not the new total.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Offer the sale's SKUs."""
@@ -87,11 +104,19 @@ class EditForm(OperationForm):
     """Window and limits; shows what is, carries the version that was shown."""
 
     expected_version = forms.IntegerField(widget=forms.HiddenInput)
-    starts_at = forms.DateTimeField()
-    ends_at = forms.DateTimeField()
-    validity_s = forms.IntegerField(min_value=1, label="Validity, s")
-    max_open = forms.IntegerField(min_value=1)
-    max_pending = forms.IntegerField(min_value=1)
+    starts_at = forms.DateTimeField(help_text="UTC")
+    ends_at = forms.DateTimeField(help_text="UTC")
+    validity_s = forms.IntegerField(
+        min_value=1,
+        label="Validity, s",
+        help_text="How long an accepted buyer's units are kept while his order is made.",
+    )
+    max_open = forms.IntegerField(
+        min_value=1, help_text="Reservations without an outcome; more answer BUSY."
+    )
+    max_pending = forms.IntegerField(
+        min_value=1, help_text="Reservations not known to be in the broker; more answer BUSY."
+    )
 
     def __init__(self, *args: Any, record: ActivityRecord, **kwargs: Any) -> None:
         """Fill in the present values, one limit for each SKU."""
