@@ -15,6 +15,11 @@ app = Celery("seckill")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.conf.beat_schedule = {
+    "verify-audit": {
+        "task": "dlq_admin.tasks.verify_audit",
+        "schedule": crontab(minute="37"),
+        "options": {"expires": 3_000},
+    },
     "anchor-audit": {
         "task": "dlq_admin.tasks.anchor_audit",
         "schedule": crontab(minute="7"),

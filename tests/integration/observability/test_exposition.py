@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
+from dlq_admin.audit import metrics
+from dlq_admin.tasks import verify_audit
 from seckill import warmth
 from seckill.observability import multiprocess
 from tests.fixtures.sales import Sale
@@ -110,3 +113,12 @@ async def metric(web: object, name: str) -> float:
     page = await web.request("GET", "/metrics")  # type: ignore[attr-defined]
     found = re.search(rf"^{re.escape(name)} (\S+)$", page.body.decode(), re.MULTILINE)
     return float(found[1]) if found else 0.0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_whole_verification_of_the_audit_record_sets_its_gauge() -> None:
+    metrics.FINDINGS.set(7)
+
+    assert verify_audit() == 0
+
+    assert REGISTRY.get_sample_value("dlq_audit_findings") == 0

@@ -35,6 +35,9 @@ def test_every_process_of_the_demo_has_its_container() -> None:
         assert found, text
         return found[0]
 
+    by_name = {program.name: program.argv[1:] for program in product_programs(port=8000)}
+    options = {word for word in by_name["side"] if word.startswith("--")}
+    assert options <= set(APP["side"]["command"])
     demo = {essence(program.argv) for program in product_programs(port=8000)}
     assert demo <= {essence(tuple(s["command"])) for name, s in APP.items() if name != "setup"}
 
@@ -114,6 +117,12 @@ def test_containers_of_ours_are_locked_down(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert "user" not in service  # the image's own: 10001
+
+
+def test_processes_own_nothing_in_the_database() -> None:
+    urls = {name: service["environment"]["DATABASE_URL"] for name, service in APP.items()}
+    owners = {name for name, url in urls.items() if url.startswith("postgresql://seckill:")}
+    assert owners == {"setup", "celery"}  # migrations; partitions
 
 
 def test_only_loopback_ports_are_published() -> None:
