@@ -153,15 +153,14 @@ def deprovision(prefix: str, *, admin: Admin | None = None) -> int:
 
 def _wanted(topics: Iterable[TopicSpec] | None, groups: Iterable[GroupSpec] | None) -> _Wanted:
     topics = topology.enabled_topics() if topics is None else topics
-    drained = tuple(topology.enabled_groups() if groups is None else groups)
+    groups = (*topology.enabled_groups(), topology.DLQ_DRAIN) if groups is None else tuple(groups)
     wanted: dict[str, TopicSpec | None] = {
         topology.physical_topic(topic.name): topic for topic in topics
     }
     # Made now, so that the drain can subscribe to it before the first message dies.
-    wanted.update({topology.dlq_topic(group.name): None for group in drained})
-    all_groups = (*drained, topology.DLQ_DRAIN)
+    wanted.update({topology.dlq_topic(group.name): None for group in groups if group.topic})
     return _Wanted(
-        topics=wanted, groups={topology.physical_group(group.name): group for group in all_groups}
+        topics=wanted, groups={topology.physical_group(group.name): group for group in groups}
     )
 
 

@@ -17,18 +17,28 @@ SELECT q.id, q.consumer_group, q.message_id, q.source, q.occurrences, q.topic, q
        q.activity_id, q.sku_id, q.user_id, q.quantity, q.valid_until
   FROM messaging_quarantine q
 """
-_NEW: Final = f"{_COLUMNS} WHERE q.id > %s AND q.status = 'OPEN' ORDER BY q.id LIMIT %s"
-_MISSED: Final = f"""
-{_COLUMNS}
+_NEW: Final = (
+    _COLUMNS
+    + """
+ WHERE q.id > %s AND q.status = 'OPEN' AND NOT EXISTS (
+       SELECT 1 FROM dlq_message m
+        WHERE m.message_id = q.message_id AND m.consumer_group = q.consumer_group)
+ ORDER BY q.id LIMIT %s
+"""
+)
+_MISSED: Final = (
+    _COLUMNS
+    + """
   LEFT JOIN dlq_message m
     ON m.message_id = q.message_id AND m.consumer_group = q.consumer_group
  WHERE q.status = 'OPEN' AND (m.id IS NULL OR m.status = 'CLOSED' OR m.last_seen_at < q.last_at)
  ORDER BY q.id LIMIT %s
 """
+)
 
 
 def capture_new(*, after: int) -> tuple[int, int]:
-    """Take open rows with a larger key, which are new to the desk as a rule.
+    """Take open rows with a larger key that the desk does not know.
 
     Returns:
         How many rows were taken, and the key to go on after.

@@ -36,7 +36,7 @@ def test_the_command_makes_everything_once(prefix: str) -> None:
     call_command("provision_broker", check=True, stdout=after)
 
     topics, groups = topology.enabled_topics(), topology.enabled_groups()
-    count = len(topics) + 2 * len(groups)  # a dead letter topic for each group
+    count = len(topics) + 2 * len(groups) + 1  # a dead letter topic for each group; their drain
     assert before.getvalue().count("missing, wanted") == count
     assert f", {count} changed" in first.getvalue()
     assert ", 0 changed" in second.getvalue()
@@ -53,6 +53,11 @@ def test_the_command_makes_everything_once(prefix: str) -> None:
     for group in groups:
         assert has_groups[topology.physical_group(group.name)]["retryMaxTimes"] == group.max_retries
         assert topology.dlq_topic(group.name) in has_topics
+    drain = topology.physical_group(topology.CG_DLQ_DRAIN)
+    assert has_groups[drain]["retryMaxTimes"] == 1000
+    # Whatever died before the drain's first receive is read, too.
+    dead = {(topology.dlq_topic(group.name), drain) for group in groups}
+    assert dead <= admin_from_settings().offsets(address)
 
 
 def test_what_differs_is_repaired_and_more_queues_are_left_alone(prefix: str) -> None:

@@ -81,6 +81,9 @@ def test_the_same_letter_again_changes_nothing():
     ]
     dead_letters.capture(CG_ORDER_CREATE, again)
 
+    own_rows.capture_new(after=0)  # nor does the desk take its own row for another death
+    own_rows.capture_missed()
+
     assert DlqMessage.objects.values().get() == before
     assert DlqOccurrence.objects.count() == 1
     assert AuditEvent.objects.count() == 2
