@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from django.conf import settings
+
 from dlq_admin.replay.limits import Pressure
 from messaging import selectors
 from messaging.topology import CG_ORDER_CREATE
@@ -28,10 +30,11 @@ def pressure_of(view: GovernorView, *, lag_s: float | None) -> Pressure:
     share = _SHARE[view.level]
     signals: dict[str, Any] = {} if view.stale else dict(view.signals)
     tx_p95_ms = signals.get("tx_p95_ms")
-    used = signals.get("budget_share")
+    active = signals.get("active")
+    safe = max(1, settings.SECKILL_SAFE_TRANSACTIONS)
     return Pressure(
         share=share,
-        database_share=float(used) if used is not None else None,
+        database_share=float(active) / safe if active is not None else None,
         tx_p95_s=float(tx_p95_ms) / 1000 if tx_p95_ms is not None else None,
         lag_s=lag_s,
         reason="" if share >= 1 else f"{view.level}: {', '.join(view.reasons)}"[:200],

@@ -10,7 +10,7 @@ from dlq_admin.replay.refusals import ApprovalRefused, PlanRefused, StaleState
 from dlq_admin.replay.worker import run_round
 from dlq_admin.states import BatchStatus, Disposition, ItemStatus
 from messaging import quarantine
-from messaging.broker.base import SendOutcome, SendResult
+from messaging.broker.base import FailureClass, SendOutcome, SendResult
 from messaging.disposition import DUPLICATE
 from messaging.replays import PROPERTY_COUNT, PROPERTY_GROUP, PROPERTY_ID
 from messaging.topology import CG_ORDER_CREATE
@@ -32,6 +32,9 @@ from tests.fixtures.sales import FakeProducer, Sale, create_message, open_sale, 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 
 UNKNOWN = SendResult(outcome=SendOutcome.UNKNOWN, code="TIMEOUT")
+DOWN = SendResult(
+    outcome=SendOutcome.DEFINITE_FAILURE, failure=FailureClass.RETRY_LATER, code="UNAVAILABLE"
+)
 
 
 def one_order(sale: Sale, reservation: object) -> bool:
@@ -181,6 +184,34 @@ def test_an_unknown_send_is_repeated_three_times_then_it_failed_again(desk: Desk
     assert item(dead).send_tries == 3
     assert sale.orders() == 0
     assert batch_status(batch_id) == BatchStatus.COMPLETED_WITH_FAILURES
+
+
+def test_the_broker_is_down_during_a_batch(desk: Desk) -> None:
+    sale = open_sale(units=10)
+    dead = [desk.dead(sale, one) for one in sale.reserve_all(["ann", "bob", "eve"])]
+    batch_id = desk.approved(*dead, canary_size=3)
+    run_round()
+    publish(FakeProducer(outcomes=[DOWN]))
+    run_round()
+    assert {item(one).status for one in dead} == {ItemStatus.SEND_FAILED}
+    assert batch_status(batch_id) == BatchStatus.CANARY
+    for one in dead:
+        later(one)
+    run_round()
+    sent = publish(FakeProducer(outcomes=[UNKNOWN]))  # back, but the answer is lost
+    run_round()
+    assert {item(one).status for one in dead} == {ItemStatus.SEND_UNKNOWN}
+    consume(sent[:2])  # one of the three was not stored
+    run_round()
+    assert [item(one).status for one in dead].count(ItemStatus.VERIFIED) == 2
+    for one in dead:
+        later(one)
+    work_off(rounds=3)
+
+    assert {item(one).status for one in dead} == {ItemStatus.VERIFIED}
+    assert sorted(item(one).send_tries for one in dead) == [2, 2, 3]
+    assert batch_status(batch_id) == BatchStatus.COMPLETED
+    assert (sale.orders(), sale.available()) == (3, 7)
 
 
 def test_a_replay_that_dies_again_is_told_from_the_original(desk: Desk) -> None:
