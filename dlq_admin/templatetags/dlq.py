@@ -16,11 +16,11 @@ _TONES: Final = {
     ),
     **dict.fromkeys(
         ("NEW", "REOPENED", "VERIFY_FAILED", "FAILED_AGAIN", "SEND_FAILED", "BREACH", "BLOCKED",
-         "ABORTED", "COMPLETED_WITH_FAILURES", "FAIL", "CRITICAL"), "bad"
+         "ABORTED", "COMPLETED_WITH_FAILURES", "FAIL", "SEV1"), "bad"
     ),
     **dict.fromkeys(
         ("WAITING", "PENDING_APPROVAL", "PAUSED", "THROTTLED", "STALE", "SEND_UNKNOWN", "EXPIRED",
-         "DISCARD_PENDING", "WILL_REJECT", "REJECTED", "BUSINESS_REJECTED", "DUE", "HIGH", "OPEN",
+         "DISCARD_PENDING", "WILL_REJECT", "REJECTED", "BUSINESS_REJECTED", "DUE", "SEV2", "OPEN",
          "WILL_COMPENSATE", "WILL_DISCARD"), "warn"
     ),
     **dict.fromkeys(
@@ -97,3 +97,9 @@ def shorten(value: Any) -> str:
 def capped(count: int, limit: int = 1_000) -> str:
     """Return a count that was read up to `limit` + 1 as text: 1000+ beyond it."""
     return f"{limit}+" if count > limit else str(count)
+
+
+@register.filter
+def pairs(value: Any) -> list[tuple[Any, Any]]:
+    """Return a mapping's pairs; `.items` in a template finds a key of that name first."""
+    return list(value.items()) if value else []
