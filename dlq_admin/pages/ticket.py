@@ -1,6 +1,7 @@
 """A ticket with its tabs, and everything that may be done from there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,7 @@ TABS: Final = (
     ("invariants", "Invariants"),
 )
 _BATCHES: Final = 50
+_BUYER: Final = ("buyer", "user_id")
 
 
 class DryRunForm(forms.Form):
@@ -200,7 +202,15 @@ def _evidence(
 def _domain(request: HttpRequest, found: TicketView, message: MessageView | None) -> dict[str, Any]:
     if message is None:
         return {}
-    return {"domain": domain_state(message_pk=message.id, user=acting_user(request))}
+    state = domain_state(message_pk=message.id, user=acting_user(request))
+    if missing_permission(request, permissions.VIEW_PAYLOAD_LIMITED):
+        state = replace(state, facts=_no_buyer(state.facts), gate=_no_buyer(state.gate))
+    return {"domain": state}
+
+
+def _no_buyer(pairs: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Hide who buys from those who see bodies masked."""
+    return [(name, "***" if name in _BUYER and value else value) for name, value in pairs]
 
 
 def _plan(request: HttpRequest, found: TicketView, message: MessageView | None) -> dict[str, Any]:

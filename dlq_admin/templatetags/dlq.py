@@ -103,3 +103,9 @@ def capped(count: int, limit: int = 1_000) -> str:
 def pairs(value: Any) -> list[tuple[Any, Any]]:
     """Return a mapping's pairs; `.items` in a template finds a key of that name first."""
     return list(value.items()) if value else []
+
+
+@register.filter
+def told(value: Any) -> list[tuple[Any, Any]]:
+    """Return a mapping's pairs without those that say nothing."""
+    return [(name, item) for name, item in pairs(value) if item not in ("", None, [], {})]
