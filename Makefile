@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types stack down bench docs
+.PHONY: help demo test lint format types stack down bench chaos docs
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ down: ## stop them
 
 bench: ## accepted per second at 200 connections (bin/bench --help for the others)
 	bin/bench accept
+
+chaos: ## ten sales under faults drawn from seeds (bin/chaos --help: more, or one again)
+	bin/chaos --seeds 10
 
 docs: ## write the generated pages (states, dependencies of settings)
 	eval "$$(bin/stack env)" && .venv/bin/python -m docs.generate

@@ -14,7 +14,7 @@ from chaos.operator_client import OperatorClient
 from chaos.wires import HOST, Wires
 from devstack.stack import Stack
 from seckill.demo.processes import free_port
-from seckill.demo.rig import Rig
+from seckill.demo.rig import Rig, as_runtime
 from seckill.demo.supervision import Program
 
 PREFIX: Final = "CHAOS_SECKILL_"
@@ -24,6 +24,7 @@ _FAKETIME: Final = (
 )
 _PROXIED: Final = {
     "DATABASE_URL": ("postgres", "postgres"),
+    "RUNTIME_DATABASE_URL": ("postgres", "postgres"),
     "REDIS_URL": ("redis", "redis"),
     "CACHE_URL": ("redis", "redis"),
     "CELERY_BROKER_URL": ("redis", "redis"),
@@ -77,8 +78,8 @@ class Machine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the product's processes."""
-        return self.rig.environment
+        """The environment of the product's processes, with the database role that they have."""
+        return as_runtime(self.rig.environment)
 
     def start(self) -> None:
         """Start empty servers, wires and processes; Django may be imported from here on."""
@@ -102,7 +103,9 @@ class Machine:
         }
         self.rig.environment = environment
         self.rig.start(port=web, adapt=self._with_clock)
-        self._operator = OperatorClient(environment=environment, log=self.rig.folder / "operator")
+        self._operator = OperatorClient(
+            environment=self.environment, log=self.rig.folder / "operator"
+        )
         self.rig.wait_web(timeout_s=120)
         self.rig.wait_workers(timeout_s=120)
 

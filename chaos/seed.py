@@ -38,7 +38,7 @@ PRICE_CENTS: Final = 4_900
 _LIST_AGE_S: Final = 1.2  # a web process reads its list of sales again at most once a second
 _CROWD_S: Final = 45.0
 _FAULTS_S: Final = 60.0
-_LOSS_SEEN_S: Final = 20.0
+_LOSS_SEEN_S: Final = 30.0
 _REBUILD_TRIES: Final = 6
 _NEWCOMER_S: Final = 25.0
 _LOST_SALES: Final = """
@@ -196,6 +196,9 @@ def _do(scene: Scene, verb: str, step: OperatorStep) -> str:
 
 def _rebuild(scene: Scene, verdict: Verdict) -> None:
     """Wait until the product notices the loss by itself, then do what its runbook says."""
+    deadline = time.monotonic() + _FAULTS_S
+    while not scene.redis_returned_ms and time.monotonic() < deadline:
+        time.sleep(0.2)
     deadline = time.monotonic() + _LOSS_SEEN_S
     while not (sales := _lost_sales()):
         if time.monotonic() > deadline:

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 APPS = (
     *("seckill", "orders", "inventory", "messaging", "dlq_admin"),
-    *("faultpoint", "telemetry", "devstack", "bench", "sandbox_provider"),
+    *("faultpoint", "telemetry", "devstack", "bench", "chaos", "sandbox_provider"),
 )
 CODE = [p for app in APPS for p in (ROOT / app).rglob("*.py") if "migrations" not in p.parts]
 
