@@ -21,6 +21,7 @@ from messaging import provision
 from messaging.selectors import WorkerRecord, paused_groups, workers
 from messaging.topology import enabled_groups
 from seckill import dependencies
+from seckill.governor import current
 
 _ROLES: Final = ("sender", "scanner")
 # A sale of 100 000 buyers writes about 10 KB each, in three stores.
@@ -52,6 +53,7 @@ def run(activity_id: int) -> list[Check]:
         _line("disk of this machine", _disk, hint="make room"),
         _line("topics and groups", _topics, hint="run manage.py provision_broker"),
         *_guard("workers", _workers),
+        _line("governor", _governor, hint="run manage.py run_governor"),
         *_guard("sale", lambda: _sale(activity_id)),
     ]
 
@@ -88,6 +90,10 @@ def _topics() -> str:
         return "the broker is in memory: nothing survives this process"
     found = provision.differences()
     return "; ".join(str(difference) for difference in found[:3])
+
+
+def _governor() -> str:
+    return "none is heard of: everybody throttles" if current().stale else ""
 
 
 def _disk() -> str:
