@@ -234,6 +234,21 @@ def test_one_batch_of_a_group_runs_at_a_time(desk: Desk) -> None:
     assert (batch_status(first), batch_status(second)) == ("COMPLETED", "COMPLETED")
 
 
+def test_a_batch_waits_for_its_ticket_to_be_ready(desk: Desk) -> None:
+    sale, dead = dead_ones(desk, 1)
+    batch_id = desk.approved(*dead)
+    execute_as_owner("UPDATE dlq_ticket SET status = 'FIXING'")
+    work_off(rounds=1)
+    assert batch_status(batch_id) == BatchStatus.APPROVED
+    assert counts(batch_id) == {"APPROVED": 1}
+    execute_as_owner("UPDATE dlq_ticket SET status = 'READY'")
+    work_off()
+    assert batch_status(batch_id) == BatchStatus.COMPLETED
+    desk.ticket.refresh_from_db()
+    assert desk.ticket.status == "VERIFYING"
+    assert sale.orders() == 1
+
+
 def test_two_workers_send_each_item_once(desk: Desk) -> None:
     sale, dead = dead_ones(desk, 20)
     batch_id = desk.approved(*dead)
