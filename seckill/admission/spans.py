@@ -23,12 +23,10 @@ GATE = "reserve at the gate"
 class RequestSpan:
     """The span of one request, from its way into the queue to its answer."""
 
-    def __init__(self, ticket: "Ticket") -> None:
-        caller = telemetry.read(ticket.traceparent)
-        self._parent_id = caller.span_id if caller else 0
-        self._context = telemetry.begin(caller)
+    def __init__(self, context: Context, *, parent_id: int) -> None:
+        self._context = context
+        self._parent_id = parent_id
         self._start_ns = time.time_ns()
-        ticket.traceparent = self._context.traceparent
 
     async def over(self, answer: "asyncio.Future[Answer]") -> Answer:
         """Wait for the answer and write the span."""
@@ -49,8 +47,15 @@ class RequestSpan:
 
 
 def begin(ticket: "Ticket") -> RequestSpan | None:
-    """Begin a request's span and put its context on the ticket; None while tracing is off."""
-    return RequestSpan(ticket) if telemetry.enabled() else None
+    """Put a request's context on its ticket; return its span when it is recorded."""
+    if not telemetry.enabled():
+        return None
+    caller = telemetry.read(ticket.traceparent) if ticket.traceparent else None
+    context = telemetry.begin(caller)
+    ticket.traceparent = context.traceparent
+    if not context.sampled:
+        return None
+    return RequestSpan(context, parent_id=caller.span_id if caller else 0)
 
 
 def reserved(reservations: Iterable["Reservation"], *, start_ns: int) -> None:
