@@ -231,8 +231,9 @@ def _worst(statuses: list[str]) -> str:
 
 
 def _signal(governor: GovernorPart | None, name: str) -> float | None:
+    """Return a measure of the order transactions; None while there are none."""
     value = governor.signals.get(name) if governor else None
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
 def _on_database(read: Callable[[], T]) -> Callable[[], T]:

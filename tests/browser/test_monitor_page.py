@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 from django.contrib.auth.models import User
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -46,7 +47,10 @@ def sampling(transactional_db: None, redis_client: object) -> Iterator[Sampling]
 
 
 def wait(browser: Chrome, selector: str, text: str) -> None:
-    WebDriverWait(browser, 20, poll_frequency=0.05).until(
+    # What is looked at may be replaced meanwhile: that is a look too early, not a failure.
+    WebDriverWait(
+        browser, 20, poll_frequency=0.05, ignored_exceptions=[StaleElementReferenceException]
+    ).until(
         lambda b: any(text in e.text for e in b.find_elements(By.CSS_SELECTOR, selector)),
         f"{text!r} in {selector}",
     )
@@ -152,7 +156,7 @@ def test_a_sale_is_watched_live_on_a_wall_a_desk_and_a_phone(
     assert not browser.find_element(By.ID, "header").is_displayed()
     # A wall cannot scroll: everything that matters stands on one screen.
     bottom = browser.execute_script(
-        "return document.querySelector('.mon-plots').getBoundingClientRect().bottom"
+        "return document.querySelector('.mon-lower').getBoundingClientRect().bottom"
     )
     assert bottom <= DESK[1]
     shoot(browser, "monitor-wall")

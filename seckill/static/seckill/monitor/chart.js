@@ -49,7 +49,8 @@ function frame(svg, margin) {
 function timeAxis(svg, box, until, windowMs) {
   const x = (time) => box.right - ((until - time) / windowMs) * (box.right - box.left);
   const minutes = Math.round(windowMs / 60000);
-  for (let minute = 0; minute <= minutes; minute += 1) {
+  const step = box.right - box.left < 380 ? 2 : 1;
+  for (let minute = 0; minute <= minutes; minute += step) {
     const at = x(until - minute * 60000);
     svg.append(node("line", { class: "grid", x1: at, x2: at, y1: box.top, y2: box.bottom }));
     const anchor = minute === 0 ? "end" : minute === minutes ? "start" : "middle";

@@ -119,7 +119,7 @@ function vitals(state, sale) {
   tiles.push(["pending", "Unsent, oldest", `${seconds(sale.pending_age_s)} s`, `${count(sale.pending)} of ${count(sale.max_pending)} pending`, tone(sale.pending_age_s, limits.pending_age_s)]);
   tiles.push(["open", "Without order, oldest", `${seconds(sale.open_age_s)} s`, `${count(sale.open)} of ${count(sale.max_open)} open`, tone(sale.open_age_s, limits.order_age_s)]);
   tiles.push(["tx", "Transaction p99", snapshot.tx_p99_ms === null ? "–" : `${count(Math.round(snapshot.tx_p99_ms))} ms`,
-    snapshot.pool_wait_p95_ms === null ? "no measurement yet" : `pool wait p95 ${count(Math.round(snapshot.pool_wait_p95_ms))} ms`, tone(snapshot.tx_p99_ms, limits.tx_p99_ms)]);
+    snapshot.tx_p99_ms === null ? "no orders just now" : snapshot.pool_wait_p95_ms === null ? "no wait for a connection" : `pool wait p95 ${count(Math.round(snapshot.pool_wait_p95_ms))} ms`, tone(snapshot.tx_p99_ms, limits.tx_p99_ms)]);
   if (governor) {
     const text = governor.state === "off" ? "OFF" : governor.level.replace("_", " ");
     const under = governor.state === "stale" ? "nobody governs: careful limits" : governor.state === "watching" ? "watches only: nobody obeys"
@@ -259,9 +259,12 @@ function workers(system) {
   }
   put($("workers-verdict"), `${count(sum(system.roles, "alive"))} loops beat`);
   const body = $("groups").tBodies[0];
-  only(body, system.groups.map((group) => group.group));
-  for (const group of system.groups) {
+  const late = (group) => (group.state === "RUNNING" ? group.lag_s : Infinity);
+  const groups = system.groups.slice().sort((a, b) => (late(b) > late(a) ? 1 : late(b) < late(a) ? -1 : 0));
+  only(body, groups.map((group) => group.group));
+  for (const group of groups) {
     const line = keyed(body, group.group, () => make("tr"));
+    body.append(line); // the latest first
     cells(line, [groupName(group.group), count(group.members), seconds(group.lag_s), rate(group.drain_per_s), words(group.state)]);
     line.classList.toggle("bad", group.state !== "RUNNING");
   }
