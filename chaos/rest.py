@@ -19,7 +19,7 @@ from orders.held import held_reservations
 from orders.payments import providers
 from orders.payments.money import compare_book
 
-REST_S: Final = 90.0
+REST_S: Final = 120.0
 _POLL_S: Final = 0.3
 _IN_MOTION: Final = """
 SELECT (SELECT count(*) FROM orders_reservation

@@ -40,7 +40,7 @@ _CROWD_S: Final = 45.0
 _FAULTS_S: Final = 60.0
 _LOSS_SEEN_S: Final = 30.0
 _REBUILD_TRIES: Final = 6
-_NEWCOMER_S: Final = 25.0
+_NEWCOMER_S: Final = 60.0
 _LOST_SALES: Final = """
 SELECT id FROM inventory_activity WHERE loss_noted_at IS NOT NULL OR rebuild_unfinished ORDER BY id
 """
