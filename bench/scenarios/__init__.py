@@ -77,4 +77,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "not taken",
         "CPU for each accepted reservation with metrics, logs and traces, and without: seven pairs",
     ),
+    "console": Scenario(
+        "pages/s",
+        "echo_per_s",
+        "recorded only",
+        "from request to page, without HTTP",
+        "every page of the desk for dead messages with 100 000 of them",
+    ),
 }

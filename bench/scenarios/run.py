@@ -5,6 +5,7 @@ from typing import Final
 
 from bench.bench import Bench, Outcome
 from bench.scenarios.accept import accept, sold_out
+from bench.scenarios.console import console
 from bench.scenarios.drain import drain, drain_full, growth
 from bench.scenarios.observability import observability_cost
 from bench.scenarios.overload import overload
@@ -18,6 +19,7 @@ _RUN: Final[dict[str, Callable[[Bench], Outcome]]] = {
     "growth": growth,
     "sale": sale,
     "burst": burst,
+    "console": console,
     "overload": overload,
     "observability-cost": observability_cost,
 }
