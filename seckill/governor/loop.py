@@ -163,7 +163,7 @@ class Governor:
             log.warning(
                 "governor_level",
                 before=level_before.value,
-                level=view.level.value,
+                after=view.level.value,
                 entry_rate=view.entry_rate,
                 reasons=list(view.reasons),
                 signals=view.signals,

@@ -88,7 +88,7 @@ def test_what_changes_is_published_at_once_and_stored_once() -> None:
     assert published().level is Level.NORMAL
     assert len(sampler.stored) == 1
 
-    sampler.signals = Signals(instances=2, database_age_s=9.0)
+    sampler.signals = Signals(instances=2, database_age_s=4.0)
     for _ in range(3):
         governor.turn(pulse)
 
