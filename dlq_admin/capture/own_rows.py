@@ -20,11 +20,11 @@ SELECT q.id, q.consumer_group, q.message_id, q.source, q.occurrences, q.topic, q
 _NEW: Final = (
     _COLUMNS
     + """
- WHERE q.id > %s AND q.status = 'OPEN' AND NOT EXISTS (
-       SELECT 1 FROM dlq_message m
-        WHERE m.message_id = q.message_id AND m.consumer_group = q.consumer_group)
+  LEFT JOIN dlq_message m
+    ON m.message_id = q.message_id AND m.consumer_group = q.consumer_group
+ WHERE q.id > %s AND q.status = 'OPEN' AND m.id IS NULL
  ORDER BY q.id LIMIT %s
-"""  # noqa: S608 - two literals
+"""
 )
 _MISSED: Final = (
     _COLUMNS
