@@ -15,7 +15,7 @@ export function node(name, attributes = {}, ...children) {
 export function niceMax(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 3, 5, 10].map((step) => step * power).find((top) => top >= value);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((top) => top >= value);
 }
 
 // Runs of [x, y] without holes.
