@@ -168,7 +168,8 @@ def test_nobody_approves_his_own_plan_and_the_page_says_so() -> None:
     assert own.status_code == 409
     assert ReplayBatch.objects.get().status == "PENDING_APPROVAL"
 
-    other = client_of(person("approver", "second"))
+    # A discard, though planned as a batch, needs who may approve discards.
+    other = client_of(person("incident lead", "second"))
     form = {"plan_hash": batch.plan_hash, "comment": "seen"}
     wrong = other.post(
         f"/admin/dlq/batches/{batch.pk}/approve/",
