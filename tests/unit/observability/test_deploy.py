@@ -93,11 +93,11 @@ def _value(variable: "re.Match[str]") -> str:
     return "shop.example" if variable[1] == "SECKILL_ALLOWED_HOSTS" else "aB3-x9Kq" * 8
 
 
-def test_settings_start_with_the_environment_of_the_containers() -> None:
+def test_settings_start_with_the_environment_of_the_containers(tmp_path: Path) -> None:
     environment = {
         name: VARIABLE.sub(_value, str(value)) for name, value in APP["web"]["environment"].items()
     }
-    environment["PROMETHEUS_MULTIPROC_DIR"] = ""
+    environment["PROMETHEUS_MULTIPROC_DIR"] = str(tmp_path)
     done = subprocess.run(
         [str(ROOT / ".venv" / "bin" / "python"), "manage.py", "check", "--deploy"],
         cwd=ROOT,
