@@ -7,6 +7,7 @@ from celery import shared_task
 
 from dlq_admin.audit.anchor import write_anchor
 from dlq_admin.audit.verify import verify
+from dlq_admin.pages import once
 from dlq_admin.tickets import notices, sla, triage
 
 log = structlog.get_logger(__name__)
@@ -53,3 +54,9 @@ def verify_audit() -> int:
     for finding in findings:
         log.error("audit_finding", chain=finding.chain, seq=finding.seq, what=finding.what)
     return len(findings)
+
+
+@shared_task(name="dlq_admin.tasks.forget_submissions")
+def forget_submissions() -> int:
+    """Delete the keys of forms that nobody can send again; returns how many went."""
+    return once.forget_submissions()

@@ -30,6 +30,8 @@ INSERT INTO messaging_heartbeat
 SELECT worker_id, %s, grp, %s, %s, now() - %s * interval '1 second', now(), state, detail::jsonb
 FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) AS row(worker_id, grp, state, detail)
 ON CONFLICT (worker_id) DO UPDATE SET
+    role = excluded.role, "group" = excluded."group", build = excluded.build,
+    version = excluded.version, started_at = excluded.started_at, -- host:pid may be reused
     beat_at = excluded.beat_at, state = excluded.state, detail = excluded.detail
 """
 

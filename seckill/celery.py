@@ -47,6 +47,10 @@ app.conf.beat_schedule = {
         "task": "seckill.tasks.delete_old_decisions",
         "schedule": crontab(minute="53", hour="3"),
     },
+    "forget-submissions": {
+        "task": "dlq_admin.tasks.forget_submissions",
+        "schedule": crontab(minute="11", hour="4"),
+    },
     "keep-dlq-promises": {
         "task": "dlq_admin.tasks.keep_promises",
         "schedule": 15.0,

@@ -128,11 +128,11 @@ class Rig:
         owner = {"DATABASE_URL": self.environment["DATABASE_URL"]}
         return replace(program, environment={**program.environment, **owner})
 
-    def wait_web(self, *, timeout_s: float = 60) -> None:
+    def wait_web(self, *, timeout_s: float = 120) -> None:
         """Wait until the web server answers."""
         wait_http(f"{self.base_url}/healthz", timeout_s=timeout_s, check=self.supervisor.check)
 
-    def wait_workers(self, *, timeout_s: float = 60) -> None:
+    def wait_workers(self, *, timeout_s: float = 120) -> None:
         """Wait until every worker process that was started beats.
 
         Raises:
