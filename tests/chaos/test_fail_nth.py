@@ -206,7 +206,10 @@ SERVICES: Final[dict[str, Service]] = {
     "sender": Service(Stage.order, Stage.publish, (SQL, BROKER)),
     "projection": Service(_then(Stage.order, Stage.publish), _deliver(CG_ORDER_PROJECTION), KINDS),
     "time-out consumer": Service(
-        _then(Stage.order, Stage.publish, _wait(920)), _deliver(CG_ORDER_TIMEOUT), (SQL, BROKER)
+        # its message is held back for a minute
+        _then(Stage.order, _wait(61), Stage.publish, _wait(860)),
+        _deliver(CG_ORDER_TIMEOUT),
+        (SQL, BROKER),
     ),
     "release consumer": Service(
         _then(Stage.order, _cancel, Stage.publish), _deliver(CG_INVENTORY_COMPENSATE), KINDS

@@ -217,7 +217,9 @@ def test_a_broken_group_holds_no_other_and_makes_up_for_it_later():
     assert rows("SELECT count(*), sum(value) FROM orders_effect WHERE unit = 'POINT'") == [
         (30, 30 * 19)
     ]
-    assert rows("SELECT count(*) FROM messaging_quarantine") == [(0,)]
+    # what other tests left in the topic may lie there
+    ours = {message.message_id for message in paid}
+    assert not ours & {row[0] for row in rows("SELECT message_id FROM messaging_quarantine")}
 
 
 def test_the_group_of_docs_effects_md_works_as_it_stands(monkeypatch):
