@@ -21,22 +21,20 @@ def receiver(provisioned: str) -> Iterator[Any]:
 
 
 async def test_accepted_reservation_is_stored_by_the_broker(
-    start_web: StartWeb, sale: Sale, receiver: Any
+    start_web: StartWeb, sale: Sale, receiver: Any, settings: Any
 ) -> None:
+    # A cold or busy broker misses the 40 ms of production, and PENDING is a truthful answer then;
+    # this test is about the answer that promises storage.
+    settings.SECKILL_SEND_BUDGET_MS = 8_000
     web = await start_web(producer=broker().async_producer())
 
-    # A cold broker's first send may miss its deadline: PENDING is a truthful
-    # answer then, and this test is about an answer that promises storage.
-    for user in ("alice", "bob", "carol", "dave"):
-        reply = await web.buy(sale, user)
-        assert reply.status == 202
-        if reply.json["status"] == "QUEUED":
-            break
-    assert reply.json["status"] == "QUEUED"
+    reply = await web.buy(sale, "alice")
 
+    assert reply.status == 202
+    assert reply.json["status"] == "QUEUED"
     message = await in_thread(message_of, receiver, reply.json["reservation_id"])
     sent = create_order_decoder.decode(message.body)
-    assert sent.user_id == user
+    assert sent.user_id == "alice"
     assert message.message_id == sent.message_id
     assert message.properties["origin_topic"] == ORDER_CREATE
 
