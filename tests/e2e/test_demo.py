@@ -73,6 +73,7 @@ def test_a_small_sale_ends_audited_and_leaves_nothing_running(tmp_path):
     assert result["sold_out"] > BUYERS - STOCK
     assert "\x1b" not in done.stdout  # no terminal: plain lines
     assert "Conservation table" in done.stdout
+    assert "was started again" not in done.stdout  # no process died
     up = [name for name, entry in Stack(run_dir).status()["services"].items() if entry["up"]]
     assert up == []
     assert not (run_dir / "demo" / "supervisord.json").exists()
