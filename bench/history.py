@@ -69,6 +69,8 @@ class History:
         if record is None:
             raise RuntimeError(f"activity {self._activity_id} is gone")
         self._sku_id = record.skus[0].sku_id
+        noon = (now - timedelta(days=1)).replace(hour=12)
+        self._noon = str(ULID.from_datetime(noon))[:10]
         self.rows = 0
 
     def grow(self, rows: int) -> None:
@@ -81,9 +83,8 @@ class History:
             cursor.execute("VACUUM (ANALYZE)")
 
     def _add(self, *, first: int, last: int) -> None:
-        noon = (timezone.now() - timedelta(days=1)).replace(hour=12)
         where: dict[str, str | int] = {
-            "noon": str(ULID.from_datetime(noon))[:10],
+            "noon": self._noon,
             "first": first,
             "last": last,
             "activity": self._activity_id,

@@ -12,24 +12,31 @@ from bench.bench import Bench, Outcome
 MESSAGES: Final = 100_000
 TICKETS: Final = 200
 _ROUNDS: Final = 15
-_FILL: Final = """
+_FILL: Final = (
+    """
 INSERT INTO dlq_failure_group (consumer_group, error_class, fingerprint, sample, message_count,
         first_seen_at, last_seen_at)
     SELECT 'CG_SECKILL_ORDER_CREATE_PG_V1', 'BENCH', 'f' || n, 'a sample', 0, now(), now()
-    FROM generate_series(1, %(tickets)s) n;
+    FROM generate_series(1, %(tickets)s) n
+""",
+    """
 INSERT INTO dlq_ticket (failure_group_id, title, status, severity, in_sale, owner, message_count,
         last_message_at, opened_at, status_at, cause, disposition, analysis, fix_reference,
         waiting_from, waiting_reason, discard_reason, reopened_count, version)
     SELECT id, 'bench', 'NEW', 'SEV2', false, 'orders', %(messages)s / %(tickets)s, now(), now(),
         now(), '', '', '', '', '', '', '', 0, 1
-    FROM dlq_failure_group WHERE error_class = 'BENCH';
+    FROM dlq_failure_group WHERE error_class = 'BENCH'
+""",
+    """
 INSERT INTO messaging_quarantine (consumer_group, message_id, source, status, topic, tag, keys,
         properties, body, body_sha256, reason, error, delivery_attempt, occurrences,
         reservation_id, user_id, resolution)
     SELECT 'CG_SECKILL_ORDER_CREATE_PG_V1', 'evt_' || lpad(n::text, 26, '0'), 'CONSUMER', 'OPEN',
         'ORDER_CREATE_V1', 'CREATE_ORDER', '', '{}', '\\x7b7d', repeat('0', 64), 'BENCH', '', 1, 1,
         'rsv_' || lpad(n::text, 26, '0'), 'buyer-' || n, ''
-    FROM generate_series(1, %(messages)s) n;
+    FROM generate_series(1, %(messages)s) n
+""",
+    """
 INSERT INTO dlq_message (consumer_group, message_id, quarantine_id, failure_group_id, ticket_id,
         status, resolution, evidence, source, topic, tag, keys, properties, body, body_sha256,
         error_class, error, reservation_id, order_id, user_id, trace_id, occurrence_count,
@@ -40,19 +47,18 @@ INSERT INTO dlq_message (consumer_group, message_id, quarantine_id, failure_grou
         now() - q.id * interval '1 second', now()
     FROM messaging_quarantine q
     JOIN (SELECT id, failure_group_id, row_number() OVER () AS n FROM dlq_ticket) t
-        ON t.n = q.id %% %(tickets)s + 1;
-ANALYZE;
-"""
+        ON t.n = q.id %% %(tickets)s + 1
+""",
+    "ANALYZE",
+)
 
 
 def console(bench: Bench) -> Outcome:
     """Fill the desk and open each of its pages, in this process, as a superuser."""
     bench.say(f"{MESSAGES} dead messages in {TICKETS} tickets")
     with connection.cursor() as cursor:
-        sql = _FILL.replace("%(messages)s", str(MESSAGES)).replace("%(tickets)s", str(TICKETS))
-        for statement in sql.replace("%%", "%").split(";\n"):
-            if statement.strip():
-                cursor.execute(statement)
+        for statement in _FILL:
+            cursor.execute(statement, {"messages": MESSAGES, "tickets": TICKETS})
         cursor.execute("SELECT ticket_id, message_id FROM dlq_message ORDER BY id DESC LIMIT 1")
         ticket, message = cursor.fetchone()
     client = Client(SERVER_NAME="127.0.0.1")
