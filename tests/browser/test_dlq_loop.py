@@ -27,7 +27,8 @@ from orders.handlers import ORDER_CREATE_HANDLER
 from orders.scan.resend import Resender
 from seckill.demo.mistaken import Mistaken
 from tests.fixtures.desk import PASSWORD, client_of, person
-from tests.fixtures.sales import Sale, execute, one
+from tests.fixtures.sales import Sale
+from tests.fixtures.sql import execute, one
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 WAIT_S = 60

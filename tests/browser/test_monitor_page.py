@@ -19,7 +19,8 @@ from messaging.pulse import Pulse
 from messaging.topology import CG_ORDER_CREATE
 from orders.pay_order import mark_paid
 from seckill.monitor import loop, store
-from tests.fixtures.sales import Sale, execute, open_sale
+from tests.fixtures.sales import Sale, open_sale
+from tests.fixtures.sql import execute
 
 pytestmark = pytest.mark.browser
 

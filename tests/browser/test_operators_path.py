@@ -17,7 +17,7 @@ from tests.browser.test_monitor_page import (
     shoot,
     wait,
 )
-from tests.fixtures.sales import one, rows
+from tests.fixtures.sql import one, rows
 
 pytestmark = pytest.mark.browser
 

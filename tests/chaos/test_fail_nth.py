@@ -35,7 +35,8 @@ from orders.reconcile.run import reconcile
 from orders.scan import serving
 from orders.scan.mark import MarkJob
 from tests.chaos.nth import BEFORE, BROKER, KINDS, MOMENTS, REDIS, SQL, Nth, failing
-from tests.fixtures.sales import Sale, execute, one, rows
+from tests.fixtures.sales import Sale
+from tests.fixtures.sql import execute, one, rows
 from tests.invariants import provider as payment
 from tests.invariants.life import Life
 from tests.invariants.promises import (

@@ -17,15 +17,14 @@ from tests.fixtures.sales import (
     Sale,
     at_once,
     make_overdue,
-    one,
     open_sale,
     record_captures,
-    rows,
     run_releases,
     run_timeouts,
     wait_past,
     with_ids,
 )
+from tests.fixtures.sql import one, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

@@ -7,7 +7,7 @@ from inventory.gate import gate
 from messaging.topology import CG_ORDER_CREATE
 from orders import invariants
 from orders.payments.money import compare_book, money_breaches
-from tests.fixtures.sales import one, rows
+from tests.fixtures.sql import one, rows
 from tests.invariants.life import PAY_WINDOW_S, Life
 
 _ONE_LOOK: Final = """

@@ -21,7 +21,8 @@ from orders.errors import OrderStateConflict, TicketRefused
 from orders.extension import grant_extension
 from orders.payments import refunds
 from orders.payments.attempts import start_payment
-from tests.fixtures.sales import Sale, rows
+from tests.fixtures.sales import Sale
+from tests.fixtures.sql import rows
 from tests.invariants import provider as payment
 from tests.invariants.draws import (
     CRASHES,

@@ -13,15 +13,14 @@ from orders.equalities import EQUALITIES
 from orders.invariants import check
 from orders.pay_order import mark_paid
 from tests.fixtures.sales import (
-    execute,
     make_overdue,
-    one,
     open_sale,
     record_captures,
     run_projection,
     run_releases,
     wait_past,
 )
+from tests.fixtures.sql import execute, one
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

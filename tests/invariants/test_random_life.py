@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from messaging.topology import CG_ORDER_CREATE
 from orders.scan import serving
-from tests.fixtures.sales import execute
+from tests.fixtures.sql import execute
 from tests.invariants import provider as payment
 from tests.invariants.draws import steps
 from tests.invariants.life import Life

@@ -18,7 +18,7 @@ from django.db import connection
 
 from inventory import reads
 from inventory.lua import SCRIPTS, Script
-from tests.fixtures.sales import execute
+from tests.fixtures.sql import execute
 
 AHEAD_MS: Final = 3_600_000
 _KEY: Final = "virtual_clock:ms"

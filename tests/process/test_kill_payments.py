@@ -34,7 +34,8 @@ from tests.fixtures.payments import (
     refunds,
     settle_all,
 )
-from tests.fixtures.sales import one, open_sale, rows
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import one, rows
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db]
 PRICE = 1999

@@ -19,7 +19,8 @@ from tests.fixtures.rebuild import (
     rebuild,
     sweep_all,
 )
-from tests.fixtures.sales import at_once, execute, one, open_sale, rows, run_projection
+from tests.fixtures.sales import at_once, open_sale, run_projection
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_wait")]
 

@@ -19,12 +19,12 @@ from orders.scan.sweep import SweepJob
 from orders.states import ReleaseState
 from tests.fixtures.sales import (
     FakeProducer,
-    execute,
     open_sale,
     run_projection,
     run_releases,
     wait_past,
 )
+from tests.fixtures.sql import execute
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

@@ -29,13 +29,11 @@ from tests.fixtures.rebuild import (
 )
 from tests.fixtures.sales import (
     at_once,
-    execute,
-    one,
     open_sale,
-    rows,
     run_projection,
     run_releases,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_wait")]
 

@@ -42,7 +42,8 @@ from tests.fixtures.rebuild import (
     wait,
     without,
 )
-from tests.fixtures.sales import execute, one, open_sale, run_projection, wait_past
+from tests.fixtures.sales import open_sale, run_projection, wait_past
+from tests.fixtures.sql import execute, one
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_wait")]
 

@@ -363,7 +363,7 @@ def end(sale: Sale) -> None:
 
 def reject(sale: Sale, reservation_id: str) -> None:
     """Let the order transaction reject it: PostgreSQL has no unit left."""
-    from tests.fixtures.sales import execute
+    from tests.fixtures.sql import execute
 
     execute("UPDATE inventory_stock SET available = 0 WHERE sku_id = %s", sale.sku_id)
     (found,) = gate().run(

@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from messaging.topology import enabled_groups
 from seckill import preflight
-from tests.fixtures.sales import execute, open_sale
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import execute
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

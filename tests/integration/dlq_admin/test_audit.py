@@ -20,8 +20,9 @@ from dlq_admin.audit.anchor import write_anchor
 from dlq_admin.audit.export import export, safe_cell
 from dlq_admin.audit.verify import verify
 from dlq_admin.models import AuditEvent
-from tests.fixtures.dlq import AUDITOR, person, rows
+from tests.fixtures.dlq import AUDITOR, person
 from tests.fixtures.sales import at_once
+from tests.fixtures.sql import rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

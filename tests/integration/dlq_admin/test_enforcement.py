@@ -17,8 +17,9 @@ from dlq_admin.audit.verify import verify
 from dlq_admin.models import Approval, ReplayBatch, ReplayItem
 from dlq_admin.replay.worker import run_round
 from dlq_admin.states import BATCH_ALLOWED, ITEM_ALLOWED, ItemStatus
-from tests.fixtures.dlq import Desk, execute_as_owner, item, rows, work_off
+from tests.fixtures.dlq import Desk, execute_as_owner, item, work_off
 from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

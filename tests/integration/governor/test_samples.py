@@ -15,7 +15,8 @@ from messaging.pulse import LoopState
 from seckill.governor.database_samples import DatabaseSampler
 from seckill.governor.gate_samples import GateSampler
 from seckill.governor.sampler import Sampler
-from tests.fixtures.sales import open_sale, rows
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import rows
 from tests.integration.governor.views import poll, view
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]

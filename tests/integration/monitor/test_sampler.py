@@ -22,7 +22,8 @@ from seckill.monitor.loop import sample_once
 from seckill.monitor.sampler import Sampler
 from seckill.monitor.snapshot import GovernorPart, SaleView, Snapshot
 from tests.fixtures.purchases import purchases
-from tests.fixtures.sales import Sale, execute, open_sale
+from tests.fixtures.sales import Sale, open_sale
+from tests.fixtures.sql import execute
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

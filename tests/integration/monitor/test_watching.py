@@ -18,7 +18,8 @@ from inventory.gate import gate
 from seckill.monitor import store, stream
 from seckill.monitor.viewers import may_watch
 from seckill.web import WebProcess
-from tests.fixtures.sales import Sale, execute
+from tests.fixtures.sales import Sale
+from tests.fixtures.sql import execute
 from tests.fixtures.web import AsgiClient, StartWeb, eventually, in_thread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]

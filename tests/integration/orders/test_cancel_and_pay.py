@@ -18,15 +18,13 @@ from orders.cancel_order import (
 from orders.errors import OrderNotFound, OrderStateConflict
 from orders.pay_order import mark_paid
 from tests.fixtures.sales import (
-    execute,
     make_overdue,
-    one,
     open_sale,
     outbox_messages,
-    rows,
     run_releases,
     run_timeouts,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

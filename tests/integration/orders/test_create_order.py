@@ -21,15 +21,13 @@ from orders.handlers import ORDER_CREATE_HANDLER
 from orders.reject_order import ReservationConflict
 from tests.fixtures.sales import (
     create_message,
-    execute,
-    one,
     open_sale,
     outbox_messages,
     received,
-    rows,
     wait_past,
     with_ids,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

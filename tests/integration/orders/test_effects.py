@@ -25,7 +25,8 @@ from orders.effects.registry import effect_groups, effect_handlers
 from seckill.bootstrap import handlers
 from tests.fixtures.effects import AT, event_of, life_of, message_of, order_of
 from tests.fixtures.payments import poll
-from tests.fixtures.sales import at_once, rows
+from tests.fixtures.sales import at_once
+from tests.fixtures.sql import rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,7 +10,8 @@ from messaging.disposition import DONE, DUPLICATE
 from messaging.topology import ORDER_EVENT
 from orders.archive import ARCHIVE_HANDLER
 from tests.fixtures.effects import event_of, life_of
-from tests.fixtures.sales import execute, received, rows
+from tests.fixtures.sales import received
+from tests.fixtures.sql import execute, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

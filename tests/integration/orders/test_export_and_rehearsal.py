@@ -20,13 +20,12 @@ from orders.handlers import ORDER_TIMEOUT_HANDLER
 from orders.rehearsal import RehearsalRefused, purge_rehearsal
 from tests.fixtures.purchases import attempt
 from tests.fixtures.sales import (
-    execute,
     open_sale,
     outbox_messages,
-    rows,
     run_projection,
     run_releases,
 )
+from tests.fixtures.sql import execute, rows
 from tests.fixtures.web import in_thread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]

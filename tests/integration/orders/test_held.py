@@ -14,15 +14,13 @@ from orders.scan.held import HeldJob
 from tests.fixtures.rebuild import assert_at_rest, operator
 from tests.fixtures.sales import (
     at_once,
-    execute,
-    one,
     open_sale,
     outbox_messages,
-    rows,
     run_projection,
     run_releases,
     wait_past,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,8 @@ from orders import notifications
 from orders.effects.registry import effect_handlers
 from orders.notifications import SendReport
 from tests.fixtures.effects import event_of, life_of
-from tests.fixtures.sales import at_once, execute, rows
+from tests.fixtures.sales import at_once
+from tests.fixtures.sql import execute, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,7 +10,7 @@ from orders import notifications
 from orders.story import gate_part
 from orders.story.tell import story_of
 from tests.fixtures.purchases import purchases
-from tests.fixtures.sales import execute, rows
+from tests.fixtures.sql import execute, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

@@ -12,7 +12,8 @@ from orders.cancel_order import cancel_by_user
 from orders.handlers import PROJECTION_HANDLER
 from orders.pay_order import mark_paid
 from tests.fixtures.effects import event_of, life_of, message_of, order_of
-from tests.fixtures.sales import at_once, execute, open_sale, rows, run_projection
+from tests.fixtures.sales import at_once, open_sale, run_projection
+from tests.fixtures.sql import execute, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

@@ -9,7 +9,8 @@ from django.core.management import CommandError, call_command
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
 from tests.fixtures.rebuild import activity, gate_status, operator, rebuild
-from tests.fixtures.sales import one, open_sale
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import one
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_wait")]
 

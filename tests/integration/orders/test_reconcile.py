@@ -28,15 +28,13 @@ from seckill.celery import app
 from tests.fixtures.rebuild import assert_at_rest, operator, sweep_all
 from tests.fixtures.sales import (
     OWNER,
-    execute,
     make_overdue,
-    one,
     open_sale,
-    rows,
     run_projection,
     run_releases,
     run_timeouts,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 

@@ -15,14 +15,13 @@ from orders import release
 from orders.cancel_order import cancel_by_user
 from orders.handlers import PROJECTION_HANDLER, RELEASE_HANDLER
 from tests.fixtures.sales import (
-    execute,
     open_sale,
     outbox_messages,
-    rows,
     run_projection,
     run_releases,
     wait_past,
 )
+from tests.fixtures.sql import execute, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

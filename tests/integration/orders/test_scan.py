@@ -16,12 +16,12 @@ from orders.scan.resend import Resender, create_order_message
 from orders.scan.sweep import SweepJob
 from tests.fixtures.sales import (
     FakeProducer,
-    execute,
     make_overdue,
     open_sale,
     outbox_messages,
     wait_past,
 )
+from tests.fixtures.sql import execute
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 

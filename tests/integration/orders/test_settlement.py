@@ -21,13 +21,12 @@ from orders.settlement.report import as_csv, safe_cell, settlement_report
 from orders.settlement.settle import blockers, settle
 from tests.fixtures.rebuild import operator
 from tests.fixtures.sales import (
-    execute,
     make_overdue,
-    one,
     open_sale,
     run_projection,
     run_releases,
 )
+from tests.fixtures.sql import execute, one
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,8 @@ from rest_framework.test import APIClient
 
 from seckill.admission.tokens import issue
 from tests.fixtures.payments import SECRET, assert_money_exact, refunds, settle_all
-from tests.fixtures.sales import one, open_sale
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import one
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

@@ -20,7 +20,8 @@ from orders.payments.states import (
     RefundStatus,
 )
 from orders.states import ORDER_ALLOWED, OrderStatus
-from tests.fixtures.sales import execute, one, open_sale, rows
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

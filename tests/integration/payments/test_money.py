@@ -7,7 +7,8 @@ from orders.payments import providers
 from orders.payments.attempts import start_payment
 from orders.payments.money import compare_book, money_breaches, money_table
 from tests.fixtures.payments import pass_window, run_jobs
-from tests.fixtures.sales import execute, one, open_sale
+from tests.fixtures.sales import open_sale
+from tests.fixtures.sql import execute, one
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

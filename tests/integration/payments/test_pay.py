@@ -24,13 +24,11 @@ from tests.fixtures.payments import (
 )
 from tests.fixtures.sales import (
     at_once,
-    execute,
     make_overdue,
-    one,
     open_sale,
     outbox_messages,
-    rows,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

@@ -17,7 +17,8 @@ from tests.fixtures.payments import (
     refunds,
     settle_all,
 )
-from tests.fixtures.sales import at_once, make_overdue, one, open_sale, rows, run_releases
+from tests.fixtures.sales import at_once, make_overdue, open_sale, run_releases
+from tests.fixtures.sql import one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

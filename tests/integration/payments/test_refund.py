@@ -22,13 +22,11 @@ from tests.fixtures.payments import (
 )
 from tests.fixtures.sales import (
     at_once,
-    execute,
-    one,
     open_sale,
     outbox_messages,
-    rows,
     run_releases,
 )
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

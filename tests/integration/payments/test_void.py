@@ -12,7 +12,8 @@ from orders.payments.attempts import start_payment
 from orders.scan.void import VoidJob
 from orders.void import approve_void, request_void, withdraw_void
 from tests.fixtures.payments import assert_money_exact, settle_all
-from tests.fixtures.sales import one, open_sale, rows, run_releases
+from tests.fixtures.sales import open_sale, run_releases
+from tests.fixtures.sql import one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999

@@ -23,7 +23,8 @@ from tests.fixtures.payments import (
     run_jobs,
     settle_all,
 )
-from tests.fixtures.sales import at_once, execute, one, open_sale, rows
+from tests.fixtures.sales import at_once, open_sale
+from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999
