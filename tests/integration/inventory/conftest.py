@@ -1,6 +1,7 @@
 """A sale in PostgreSQL and at its gate, made through the operators' services."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,9 +12,11 @@ from django.utils import timezone
 
 from inventory import operations, verbs
 from inventory.activities import NewSku, create_activity
-from inventory.contracts import GateState
-from inventory.gate import gate
+from inventory.contracts import GateState, ReserveReply
+from inventory.errors import GateUnavailable
+from inventory.gate import Gate, gate
 from inventory.models import Activity, GateOperation, Sku, Stock, StockLedger
+from tests.fixtures.gate import wish
 
 
 @dataclass
@@ -41,6 +44,17 @@ class Sale:
 
     def operation(self, operation_id: str) -> GateOperation:
         return GateOperation.objects.get(pk=operation_id)
+
+    def buy(self, user: str) -> ReserveReply:
+        (reply,) = gate().run(
+            verbs.reserve(
+                activity_id=self.activity_id,
+                requests=[wish(user, sku_id=self.sku_id)],
+                lease_owner="web",
+                lease_ms=60_000,
+            )
+        )
+        return reply
 
     def ledger(self) -> list[tuple[str, int]]:
         lines = StockLedger.objects.filter(activity_id=self.activity_id).order_by("id")
@@ -92,3 +106,19 @@ def new_sale(new_draft: Callable[..., Sale]) -> Callable[..., Sale]:
         return sale
 
     return make
+
+
+@pytest.fixture
+def gate_down(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """`with gate_down():` the gate cannot be reached."""
+
+    @contextmanager
+    def down() -> Iterator[None]:
+        def fail(self: Gate, call: object) -> None:
+            raise GateUnavailable("down")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Gate, "run", fail)
+            yield
+
+    return down
