@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.fixtures.gate",
     "tests.fixtures.payments",
     "tests.fixtures.rebuild",
+    "tests.fixtures.reconcile",
     "tests.fixtures.system",
     "tests.fixtures.web",
 ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inventory import keys, operations, verbs
+from inventory import keys, operations
 from inventory.contracts import ReserveCode
 from inventory.errors import OperationRefused
 from inventory.gate import gate
@@ -14,6 +14,7 @@ from tests.fixtures.rebuild import (
     Crashed,
     activity,
     assert_at_rest,
+    code,
     crash_at,
     gate_status,
     rebuild,
@@ -47,18 +48,6 @@ def items():
     return rows(
         "SELECT reason, status FROM messaging_quarantine WHERE consumer_group = 'GATE' ORDER BY id"
     )
-
-
-def code(sale, user):
-    (reply,) = gate().run(
-        verbs.reserve(
-            activity_id=sale.activity_id,
-            requests=[sale._request(user, sku_id=sale.sku_id, quantity=1)],
-            lease_owner="test",
-            lease_ms=1_000,
-        )
-    )
-    return reply.code
 
 
 def test_an_older_copy_in_mid_sale_sells_nothing_twice(store):

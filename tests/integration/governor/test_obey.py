@@ -3,18 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import connections
 
 from messaging.broker.memory import MemoryBroker
-from messaging.consumer import GroupConsumer
 from messaging.pace import Pace
 from messaging.pulse import Pulse
-from messaging.topology import CG_AUDIT, CG_ORDER_CREATE, group_spec
+from messaging.topology import CG_AUDIT, CG_ORDER_CREATE
 from messaging.worker import StopSignal
 from seckill.governor import GroupPace, Level, store
 from seckill.governor.follower import stop_following
@@ -22,10 +18,9 @@ from seckill.governor.loops import loop_pace, wait_for_work
 from tests.fixtures.sales import Sale
 from tests.fixtures.web import StartWeb, eventually, hot_path, in_thread
 from tests.integration.governor.views import poll, publish
-from tests.integration.messaging.messages import OPTIONS, InboxHandler, acked, evt
+from tests.integration.messaging.consuming import consuming
+from tests.integration.messaging.messages import InboxHandler, acked, evt
 from tests.integration.messaging.messages import publish as send
-
-GROUP = group_spec(CG_ORDER_CREATE)
 
 
 @pytest.fixture(autouse=True)
@@ -35,34 +30,6 @@ def _governed(settings: Any) -> Iterator[None]:
     stop_following()
 
 
-@contextmanager
-def consuming(broker: MemoryBroker, handler: InboxHandler, pace: Any) -> Iterator[Pulse]:
-    stop, pulse = StopSignal(), Pulse()
-
-    def run() -> None:
-        try:
-            GroupConsumer(
-                group=GROUP,
-                handler=handler,
-                receiver=broker.receiver(group=GROUP.name, topic=GROUP.topic),
-                stop=stop,
-                pulse=pulse,
-                options=replace(OPTIONS, wait_s=1),
-                pace=pace,
-            ).run()
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield pulse
-    finally:
-        stop.set()
-        thread.join(10)
-        assert not thread.is_alive()
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("redis_client")
 def test_a_consumer_keeps_the_published_pace() -> None:
@@ -70,7 +37,7 @@ def test_a_consumer_keeps_the_published_pace() -> None:
     broker, handler = MemoryBroker(), InboxHandler()
     publish(groups={CG_ORDER_CREATE: GroupPace(workers=0, batch=128)})
     poll(lambda: loop_pace(CG_ORDER_CREATE, number=0).batch == 0)
-    with consuming(broker, handler, lambda: loop_pace(CG_ORDER_CREATE, number=0)) as pulse:
+    with consuming(broker, handler, pace=lambda: loop_pace(CG_ORDER_CREATE, number=0)) as pulse:
         poll(lambda: pulse.snapshot()[1].get("batch") == 0)
         ids = [evt() for _ in range(40)]
         send(broker, *ids)
@@ -94,7 +61,7 @@ def test_what_was_received_before_a_stop_is_handled_not_left() -> None:
     release = threading.Event()
     handler = InboxHandler(inject=lambda ids: release.wait(10) and None)
     send(broker, *(evt() for _ in range(100)))
-    with consuming(broker, handler, lambda: paces[0]):
+    with consuming(broker, handler, pace=lambda: paces[0]):
         poll(lambda: bool(handler.batches))
         paces[0] = Pace(batch=0)
         more = [evt() for _ in range(100)]
@@ -111,7 +78,7 @@ def test_what_was_received_before_a_stop_is_handled_not_left() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_spare_loop_is_no_lag() -> None:
     broker = MemoryBroker()
-    with consuming(broker, InboxHandler(), lambda: Pace(batch=0, spare=True)) as pulse:
+    with consuming(broker, InboxHandler(), pace=lambda: Pace(batch=0, spare=True)) as pulse:
         poll(lambda: "lag_s" in pulse.snapshot()[1])
         threading.Event().wait(2.5)  # longer than quiet_s
         assert pulse.snapshot()[1]["lag_s"] == 0

@@ -1,42 +1,23 @@
 """Each class of difference: seeded, found, repaired or ticketed; a second run changes nothing."""
 
-import json
-from io import StringIO
-
 import pytest
-from django.core.management import CommandError, call_command
 
 from inventory import keys, verbs
-from inventory.contracts import GiveBackCode, GiveBackItem
 from inventory.gate import gate
-from messaging import inbox, outbox
+from messaging import inbox
 from messaging.inbox import InboxEntry
-from messaging.selectors import GroupLag
 from messaging.topology import CG_ORDER_CREATE
-from orders import gate_check, tasks
 from orders.cancel_order import cancel_unpaid
-from orders.contracts import ORDER_PAID
-from orders.database import fetch
-from orders.events import ORDER_COLUMNS, order_event, order_record
-from orders.reconcile import kinds, message_side
+from orders.reconcile import kinds
 from orders.reconcile import run as run_module
 from orders.reconcile.difference import Action
-from orders.reconcile.retention import drop_old_runs
 from orders.reconcile.run import reconcile
-from orders.release import release_reservations
-from seckill.celery import app
-from tests.fixtures.rebuild import assert_at_rest, operator, sweep_all
-from tests.fixtures.sales import (
-    OWNER,
-    make_overdue,
-    open_sale,
-    run_projection,
-    run_releases,
-    run_timeouts,
-)
-from tests.fixtures.sql import execute, one, rows
+from tests.fixtures.rebuild import assert_at_rest, sweep_all
+from tests.fixtures.reconcile import cancel, found, items, ordered, sent_after_all
+from tests.fixtures.sales import make_overdue, open_sale, run_projection, run_releases, run_timeouts
+from tests.fixtures.sql import execute, one
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_too_young")]
 
 
 @pytest.fixture
@@ -44,57 +25,9 @@ def _django_db_helper(stores):
     """Real commits."""
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_too_young(monkeypatch):
-    monkeypatch.setattr(gate_check, "YOUNG_MS", -60_000)
-
-
 @pytest.fixture
 def sale():
     return open_sale(units=5)
-
-
-def ordered(sale, user="ann"):
-    reservation = sale.reserve(user)
-    sale.deliver(reservation)
-    run_projection()
-    return reservation
-
-
-def cancel(reservation):
-    make_overdue(reservation)
-    assert cancel_unpaid([reservation.order_id]).canceled
-    run_releases()
-
-
-def sent_after_all(sale, user="ann"):
-    """The one assumption, broken: a definite failure that the broker stored after all."""
-    reservation = sale.reserve(user, sent=False)
-    item = GiveBackItem(
-        sku_id=reservation.sku_id,
-        reservation_id=reservation.reservation_id,
-        user_id=user,
-        quantity=1,
-        idempotency_key=reservation.reservation_id.removeprefix("rsv_"),
-    )
-    (code,) = gate().run(
-        verbs.give_back(activity_id=sale.activity_id, items=[item], lease_owner=OWNER)
-    )
-    assert code is GiveBackCode.OK
-    sale.deliver(reservation)
-    run_projection()
-    return reservation
-
-
-def items():
-    return rows(
-        "SELECT reason, status, occurrences FROM messaging_quarantine"
-        " WHERE consumer_group = 'RECONCILE' ORDER BY id"
-    )
-
-
-def found(report):
-    return [(line.kind, line.subject, line.action) for line in report.lines]
 
 
 # -- what is provable is repaired -----------------------------------------------------------------
@@ -395,158 +328,3 @@ def test_a_repair_that_fails_writes_nothing_and_is_tried_again(sale, monkeypatch
     assert items() == []
 
     assert [line.action for line in reconcile(repair=True).lines] == ["REPAIRED"]
-
-
-# -- published, not consumed ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def published(sale, monkeypatch):
-    """An ORDER_PAID that was sent and reached no group."""
-    monkeypatch.setattr(message_side, "LEAST_AGE_S", -60)
-    monkeypatch.setattr(
-        message_side, "group_lag", lambda group: GroupLag(members=1, lag_s=-20.0, drain_per_s=1.0)
-    )
-    reservation = ordered(sale)
-    execute("DELETE FROM messaging_outbox")
-    ((*row,),) = fetch(
-        f"SELECT {ORDER_COLUMNS} FROM orders_order o WHERE o.order_id = %s",  # noqa: S608
-        (reservation.order_id,),
-    )
-    order = order_record(tuple(row))
-    message = order_event(ORDER_PAID, order, now=order.created_at)
-    outbox.add([message])
-    sent()
-    return message.event_id
-
-
-def sent():
-    execute("UPDATE messaging_outbox SET state = 1, sent_at = now() WHERE state = 0")
-
-
-def mine(report):
-    return [(line.kind, line.action) for line in report.lines if "consumed" in line.kind]
-
-
-def groups():
-    return [
-        group
-        for group in message_side.enabled_groups()
-        if group.has_inbox and ORDER_PAID in group.tags
-    ]
-
-
-def test_what_was_published_but_not_consumed_is_sent_once_more_then_a_ticket(published):
-    first = reconcile(repair=True)
-
-    assert sorted({action for _, action in mine(first)}) == ["GONE", "REPAIRED"]
-    assert len(mine(first)) == len(groups()) >= 1
-    copies = rows(
-        "SELECT payload, properties::text FROM messaging_outbox WHERE event_id = %s ORDER BY id",
-        published,
-    )
-    assert len(copies) == 2  # one more copy, the same bytes, for all groups
-    assert copies[0] == copies[1]
-    assert mine(reconcile(repair=True)) == []  # on its way again
-    sent()
-    assert mine(reconcile(repair=True)) == [("not_consumed_after_replay", "TICKET")] * len(groups())
-    assert mine(reconcile(repair=True)) == [("not_consumed_after_replay", "KNOWN")] * len(groups())
-
-
-def test_what_every_group_dealt_with_or_gave_up_is_not_sent_again(published):
-    for number, group in enumerate(groups()):
-        if number == 0:
-            execute(
-                "INSERT INTO messaging_quarantine (consumer_group, message_id, source, status,"
-                " topic, tag, keys, properties, body, body_sha256, reason, error,"
-                " delivery_attempt, occurrences, first_at, last_at, resolution)"
-                " VALUES (%s, %s, 'DLQ', 'OPEN', '', '', '', '{}', '', '', 'X', '', 1, 1, now(),"
-                " now(), '')",
-                group.name,
-                published,
-            )
-        else:
-            entry = InboxEntry(message_id=published, outcome="APPLIED")
-            inbox.claim(group=group.name, entries=[entry])
-
-    assert mine(reconcile(repair=True)) == []
-
-
-def test_rows_that_are_not_sent_are_one_ticket_a_topic(sale, monkeypatch):
-    monkeypatch.setattr(message_side, "LEAST_AGE_S", -60)
-    ordered(sale)
-
-    report = reconcile(repair=True)
-
-    stuck = [(line.subject, line.action) for line in report.lines if line.kind == "outbox_stuck"]
-    assert stuck == [("ORDER_EVENT_V1", "TICKET"), ("ORDER_TIMEOUT_V1", "TICKET")]
-
-
-# -- command, pages, retention --------------------------------------------------------------------
-
-
-def test_the_command_says_what_it_found_and_exits_1_while_something_is_left(sale, redis_client):
-    sent_after_all(sale)
-    out = StringIO()
-    with pytest.raises(SystemExit) as left:
-        call_command("reconcile", "--json", stdout=out)
-    assert left.value.code == 1
-    report = json.loads(out.getvalue())
-    assert (report["found"], report["changed"]) == (1, 0)
-
-    out = StringIO()
-    call_command("reconcile", "--repair", "--activity", str(sale.activity_id), stdout=out)
-    assert "order_without_holder" in out.getvalue()
-
-    out = StringIO()
-    call_command("reconcile", "--repair", stdout=out)
-    assert "no difference" in out.getvalue()
-    with pytest.raises(CommandError, match="no activity"):
-        call_command("reconcile", "--activity", "999999")
-
-
-def test_operators_read_runs_and_findings_and_change_nothing(sale, client):
-    sent_after_all(sale)
-    reconcile()
-    user = operator("orders.view_reconcilerun", "orders.view_reconcilefinding")
-    user.is_staff = True
-    user.save()
-    client.force_login(user)
-
-    page = client.get("/admin/orders/reconcilefinding/")
-
-    assert page.status_code == 200
-    assert b"order_without_holder" in page.content
-    assert client.get("/admin/orders/reconcilerun/").status_code == 200
-    assert client.get("/admin/orders/reconcilerun/add/").status_code == 403
-
-
-def test_old_runs_go_quiet_ones_first(sale):
-    reconcile()
-    sent_after_all(sale)
-    reconcile()
-    assert drop_old_runs() == 0
-    execute("UPDATE orders_reconcile_run SET started_at = now() - interval '8 days'")
-    assert drop_old_runs() == 1
-    execute("UPDATE orders_reconcile_run SET started_at = now() - interval '91 days'")
-    assert drop_old_runs() == 1
-    assert one("SELECT count(*) FROM orders_reconcile_finding") == 0
-
-
-def test_the_schedule_repairs_and_names_tasks_that_exist(sale):
-    sent_after_all(sale)
-
-    assert tasks.reconcile_all() == 1
-
-    assert sale.gate_stock() == 4
-    assert tasks.delete_settled_gates() == 0
-    app.autodiscover_tasks(force=True)
-    assert {entry["task"] for entry in app.conf.beat_schedule.values()} <= set(app.tasks)
-
-
-def test_every_kind_has_its_rule_and_no_release_is_forgotten(sale):
-    assert all(kind.rule for kind in kinds.KINDS.values())
-    reservation = ordered(sale)
-    assert release_reservations([reservation.reservation_id]).unknown == {
-        reservation.reservation_id
-    }

@@ -1,0 +1,120 @@
+"""The sender's loops: starved by no row, stuck by no restart, held back while orders lag."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import connection, connections
+
+from messaging import outbox
+from messaging.broker.memory import MAX_BODY, MemoryBroker
+from messaging.models import OutboxRow, QuarantineRow
+from messaging.outbox import LANE_EVENTS, LANE_TIMEOUTS
+from messaging.pulse import LoopState, Pulse
+from messaging.relay import Relay
+from messaging.sender import LaneLoop, sender_loops
+from messaging.topology import CG_ORDER_CREATE, ORDER_EVENT, ORDER_TIMEOUT
+from messaging.worker import StopSignal
+from tests.integration.messaging.messages import (
+    add,
+    event,
+    eventually,
+    terminate_others,
+    timeout_message,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_poison_row_starves_nobody(
+    broker: MemoryBroker, make_relay: Callable[..., Relay]
+) -> None:
+    """Case 30: the oldest row can never be sent; 500 good ones are out within 2 s."""
+    poison = event(body=b'"' + b"x" * MAX_BODY + b'"')
+    good = [event() for _ in range(500)]
+    add([poison, *good])
+    started = time.monotonic()
+    stop, pulse = StopSignal(), Pulse()
+    loop = LaneLoop(make_relay(broker.producer()), lane=LANE_EVENTS)
+
+    def run() -> None:
+        try:
+            loop.run(stop, pulse)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 500, within_s=2)
+        eventually(lambda: not OutboxRow.objects.filter(state=0).exists(), within_s=2)
+    finally:
+        stop.set()
+        thread.join(10)
+
+    assert time.monotonic() - started < 4
+    assert {m.message_id for m in broker.stored(ORDER_EVENT)} == {m.event_id for m in good}
+    row = QuarantineRow.objects.get()
+    assert (row.message_id, row.source, row.consumer_group) == (poison.event_id, "OUTBOX", "OUTBOX")
+    assert row.reason == "SEND_41301"
+    assert OutboxRow.objects.get(state=outbox.STATE_QUARANTINED).event_id == poison.event_id
+
+
+def test_a_restarted_database_never_sticks_the_sender(broker: MemoryBroker) -> None:
+    stop = StopSignal()
+    loops = sender_loops(broker, stop)
+
+    def run(loop: object) -> None:
+        try:
+            loop.run(stop, loop.pulse)  # type: ignore[attr-defined]
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(loop,)) for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        for sent in range(1, 4):
+            add([event(), timeout_message()])
+            eventually(lambda want=sent: len(broker.stored(ORDER_EVENT)) == want)
+            eventually(lambda want=sent: len(broker.stored(ORDER_TIMEOUT)) == want)
+            assert terminate_others() >= 1
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+    assert len({m.message_id for m in broker.stored(ORDER_EVENT)}) == 3
+
+
+def test_timeouts_wait_while_live_order_consumers_lag(broker: MemoryBroker) -> None:
+    add([timeout_message()])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            'INSERT INTO messaging_heartbeat (worker_id, role, "group", build, version, started_at,'
+            " beat_at, state, detail) VALUES ('w', 'consumer', %s, 1, '', now(),"
+            " now() + interval '60 s', 'RUNNING', '{\"lag_s\": 3}')",
+            [CG_ORDER_CREATE],
+        )
+    stop, pulse = StopSignal(), Pulse()
+    relay = Relay(broker.producer(), lease_s=10, timeout_ms=1000)
+    loop = LaneLoop(relay, lane=LANE_TIMEOUTS)
+
+    def run() -> None:
+        try:
+            loop.run(stop, pulse)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        eventually(lambda: pulse.snapshot()[0] is LoopState.WAITING)
+        assert broker.stored(ORDER_TIMEOUT) == []
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE messaging_heartbeat SET detail = '{\"lag_s\": 0.5}'")
+        eventually(lambda: len(broker.stored(ORDER_TIMEOUT)) == 1)
+    finally:
+        stop.set()
+        thread.join(10)
+        relay.close()
