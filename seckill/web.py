@@ -160,10 +160,11 @@ class Parts:
         self.sold_out = SoldOut(read_state=self._gate_state, read_holders=self._holders)
         self.rules = Rules(read_mark=self._rules_mark, read=self._rules_snapshot)
         known_keys = KnownKeys()
+        self.breaker = Breaker()
         purchases = Purchases(
             gate=self.gate,
             producer=self.producer,
-            breaker=Breaker(),
+            breaker=self.breaker,
             lease_owner=f"web-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
             lease_ms=settings.SECKILL_FIRST_RETRY_MS,
             send_budget_ms=settings.SECKILL_SEND_BUDGET_MS,
@@ -221,6 +222,7 @@ class Parts:
         while True:
             await asyncio.sleep(1)
             metrics.QUEUED.set(self.admission.queued)
+            metrics.BREAKER_OPEN.set(self.breaker.is_open)
             await self._count_answers()
             if warmth.cold():
                 await self._warm()
