@@ -140,16 +140,6 @@ def group_members(group: str) -> list[GroupMember]:
         ]
 
 
-def group_lag_s(group: str) -> float:
-    """Return the seconds that a group is behind; see `GroupLag`."""
-    return group_lag(group).lag_s
-
-
-def group_drain_per_s(group: str) -> float:
-    """Return the messages per second that the live members of a group settle."""
-    return group_lag(group).drain_per_s
-
-
 def workers() -> list[WorkerRecord]:
     """Return the heartbeats of the last day, newest first."""
     with connection.cursor() as cursor:

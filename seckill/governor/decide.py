@@ -91,7 +91,6 @@ def decide(
         lag_high=lag_high,
         stalled_since_s=stalled_since_s,
         capacity=capacity,
-        expiring=signals.expiring,
     )
     memory = follow(memory, want, lag_high=lag_high, limits=limits, now_s=now_s)
     memory = follow_workers(

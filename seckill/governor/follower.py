@@ -141,21 +141,17 @@ _follower: tuple[int, Follower] | None = None
 _guard: Final = threading.Lock()
 
 
-def follower(*, web_process: str = "") -> Follower:
-    """Return the process's follower, made at first use and again after a fork.
-
-    Args:
-        web_process: given once, by a web process, before anybody else asks.
-    """
+def follower() -> Follower:
+    """Return the process's follower, made at first use and again after a fork."""
     global _follower
     with _guard:
         if _follower is None or _follower[0] != os.getpid():
-            _follower = (os.getpid(), Follower(web_process=web_process))
+            _follower = (os.getpid(), Follower())
         return _follower[1]
 
 
 def stop_following() -> None:
-    """End the process's follower (the end of a web process, tests)."""
+    """End the process's follower (tests)."""
     global _follower
     with _guard:
         found, _follower = _follower, None

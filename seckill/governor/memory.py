@@ -55,7 +55,6 @@ class Memory:
         ramp: share of the capacity while the level is RAMP.
         capacity: orders a second, as measured under load; 0 while unknown.
         entry_rate: what was last let in.
-        expiring: open reservations near their end, a decision ago.
     """
 
     level: Level = Level.NORMAL
@@ -70,4 +69,3 @@ class Memory:
     ramp: float = 1.0
     capacity: float = 0.0
     entry_rate: float = 0.0
-    expiring: int = 0
