@@ -16,9 +16,8 @@ _WINDOW_S: Final = 3.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateSample:
-    """One look. `now_ms` is Redis TIME, 0 when Redis did not answer."""
+    """One look. `now_ms` is Redis TIME, 0 before the first answer."""
 
-    at_s: float
     now_ms: int = 0
     backlog: int = 0
     pending_oldest_s: float = 0.0
@@ -48,13 +47,11 @@ class GateSampler:
             }
         except GateUnavailable:
             return None
-        now = time.monotonic()
         return GateSample(
-            at_s=now,
             now_ms=now_ms,
             backlog=sum(one.open for one in found.values()),
             pending_oldest_s=max((one.overdue_s for one in found.values()), default=0.0),
-            arrival_per_s=self._rate(found, now),
+            arrival_per_s=self._rate(found, time.monotonic()),
             sales={
                 activity: SaleSignals(open=one.open, pending=one.pending, expiring=one.expiring)
                 for activity, one in found.items()

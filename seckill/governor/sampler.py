@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from django.conf import settings
@@ -15,9 +14,9 @@ from seckill.governor.database_samples import (
     StuckMeter,
     all_waiting,
 )
-from seckill.governor.gate_samples import GateSampler
+from seckill.governor.gate_samples import GateSample, GateSampler
 from seckill.governor.history import Decided
-from seckill.governor.signals import SaleSignals, Signals
+from seckill.governor.signals import Signals
 
 _BROKER_EVERY_S: Final = 5.0  # each answer costs the broker some 0.2 s of CPU
 _BROKER_AGE_S: Final = 10.0
@@ -28,11 +27,10 @@ class Sampler:
 
     def __init__(self) -> None:
         self.database = DatabaseSampler()
-        self.redis_now_ms = 0
         self._gate = GateSampler()
+        self._gate_seen = GateSample()
         self._stuck = StuckMeter()
         self._gate_at_s = time.monotonic()
-        self._last = Signals()
         self._broker: tuple[float, BrokerBacklog | None] = (float("-inf"), None)
         self._stop = threading.Event()
         self._broker_thread = threading.Thread(
@@ -50,6 +48,11 @@ class Sampler:
         self._stop.set()
         self.database.stop()
 
+    @property
+    def redis_now_ms(self) -> int:
+        """Redis TIME of its last answer, in epoch ms; 0 before the first."""
+        return self._gate_seen.now_ms
+
     def write(self, decision: Decided) -> None:
         """Store a decision when the database takes it."""
         self.database.write(decision)
@@ -60,20 +63,15 @@ class Sampler:
         rows = self.database.latest or DatabaseSample(at_s=self.database.started_s)
         gate = self._gate.sample(rows.validities)
         if gate is not None:
-            self._gate_at_s = now
-            self.redis_now_ms = gate.now_ms
-        self._last = _signals(
+            self._gate_at_s, self._gate_seen = now, gate
+        return _signals(
             rows,
-            gate_backlog=self._last.backlog if gate is None else gate.backlog,
-            pending_oldest_s=self._last.pending_oldest_s if gate is None else gate.pending_oldest_s,
-            arrival_per_s=self._last.arrival_per_s if gate is None else gate.arrival_per_s,
-            sales=dict(self._last.sales if gate is None else gate.sales),
+            self._gate_seen,
             broker=self._broker[1] if now - self._broker[0] < _BROKER_AGE_S else None,
             database_age_s=now - rows.at_s,
             stuck_s=self._stuck.stuck_s(rows.members, now),
             gate_age_s=now - self._gate_at_s,
         )
-        return self._last
 
     def _ask_broker(self) -> None:
         while not self._stop.wait(_BROKER_EVERY_S):
@@ -86,11 +84,8 @@ class Sampler:
 
 def _signals(
     rows: DatabaseSample,
+    gate: GateSample,
     *,
-    gate_backlog: int,
-    pending_oldest_s: float,
-    arrival_per_s: float,
-    sales: Mapping[int, SaleSignals],
     broker: BrokerBacklog | None,
     database_age_s: float,
     stuck_s: float,
@@ -107,14 +102,14 @@ def _signals(
         return sum(_number(detail, name) for detail in working)
 
     instances = len({member.process for member in rows.members})
-    lag_s = highest("lag_s") if instances else rows.group_lag_s * (gate_backlog > 0)
+    lag_s = highest("lag_s") if instances else rows.group_lag_s * (gate.backlog > 0)
     return Signals(
         # While heartbeats cannot be written, what waits gets older all the same.
-        lag_s=lag_s + (database_age_s if gate_backlog and database_age_s > 2.0 else 0.0),
-        backlog=gate_backlog,
+        lag_s=lag_s + (database_age_s if gate.backlog and database_age_s > 2.0 else 0.0),
+        backlog=gate.backlog,
         ready=broker.ready if broker else None,
         in_flight=broker.in_flight if broker else None,
-        arrival_per_s=arrival_per_s,
+        arrival_per_s=gate.arrival_per_s,
         drain_per_s=total("drain_per_s"),
         busy_per_s=total("busy_per_s"),
         instances=instances,
@@ -123,7 +118,7 @@ def _signals(
         tx_p95_ms=highest("tx_p95_ms"),
         tx_p99_ms=highest("tx_p99_ms"),
         pool_wait_p95_ms=highest("pool_wait_p95_ms"),
-        pending_oldest_s=pending_oldest_s,
+        pending_oldest_s=gate.pending_oldest_s,
         active=rows.active,
         lock_waits=rows.lock_waits,
         wal_waits=rows.wal_waits,
@@ -132,7 +127,7 @@ def _signals(
         database_age_s=database_age_s,
         stuck_s=stuck_s,
         gate_age_s=gate_age_s,
-        sales=sales,
+        sales=gate.sales,
     )
 
 
