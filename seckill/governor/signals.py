@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from seckill.capacity.formulas import drain_s
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaleSignals:
@@ -82,17 +84,9 @@ class Signals:
     @property
     def drain_time_s(self) -> float:
         """Seconds until the backlog is gone at today's rates; infinite when it does not shrink."""
-        return drain_time_s(
+        return drain_s(
             backlog=self.backlog, consume_per_s=self.drain_per_s, produce_per_s=self.arrival_per_s
         )
-
-
-def drain_time_s(*, backlog: float, consume_per_s: float, produce_per_s: float) -> float:
-    """Return backlog ÷ (consumed - produced); infinite when that is not above 0."""
-    if backlog <= 0:
-        return 0.0
-    net = consume_per_s - produce_per_s
-    return backlog / net if net > 0 else float("inf")
 
 
 class Database(StrEnum):
