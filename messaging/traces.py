@@ -8,6 +8,7 @@ from typing import Final
 from django.db import connection
 from django.db.models import Q
 
+from messaging.browse import OUTBOX_STATES
 from messaging.models import QuarantineRow
 from messaging.partitions import message_id_at
 from messaging.topology import GROUPS
@@ -100,7 +101,7 @@ def outbox_of(*, reservation_id: str, around: Sequence[datetime]) -> list[Outbox
                 topic=row[1],
                 tag=row[2],
                 lane=row[3],
-                state=("due", "sent", "given up")[row[4]],
+                state=OUTBOX_STATES[row[4]],
                 attempts=row[5],
                 created_at=row[6],
                 available_at=row[7],
