@@ -4,8 +4,6 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from messaging.broker.base import SendOutcome
-
 _LATENCY: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.1, 0.25, 0.5, 1, 3)
 
 # --- Producers: admission, scanner, sender ------------------------------------------------------
@@ -137,18 +135,3 @@ DEFAULT_ROWS: Final = Gauge(
     "messaging_default_partition_rows", "Rows in a DEFAULT partition; 0 is the good value.",
     ["table"], multiprocess_mode="livemax",
 )  # fmt: skip
-
-
-def published(*, topic: str, outcome: SendOutcome, messages: int, seconds: float) -> None:
-    """Count one send call; every producer of messages uses this.
-
-    Args:
-        topic: short name of the registry.
-        outcome: what is known after the attempt.
-        messages: how many messages the call carried.
-        seconds: how long it took.
-    """
-    PUBLISH.labels(topic, outcome.value).inc(messages)
-    PUBLISH_LATENCY.labels(topic).observe(seconds)
-    if outcome is SendOutcome.UNKNOWN:
-        PUBLISH_UNKNOWN.labels(topic).inc(messages)

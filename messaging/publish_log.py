@@ -36,9 +36,11 @@ def record_send(messages: Sequence[OutgoingMessage], result: SendResult, *, seco
 
     Cost: three counters for the whole call; a line for each message when it is not confirmed.
     """
-    metrics.published(
-        topic=messages[0].topic, outcome=result.outcome, messages=len(messages), seconds=seconds
-    )
+    topic = messages[0].topic
+    metrics.PUBLISH.labels(topic, result.outcome.value).inc(len(messages))
+    metrics.PUBLISH_LATENCY.labels(topic).observe(seconds)
+    if result.outcome is SendOutcome.UNKNOWN:
+        metrics.PUBLISH_UNKNOWN.labels(topic).inc(len(messages))
     level = _LEVEL[result.outcome]
     if _stdlib.isEnabledFor(level):
         event = "message_sent" if result.outcome is SendOutcome.CONFIRMED else "message_not_sent"
