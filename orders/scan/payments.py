@@ -5,12 +5,8 @@ A row that was recorded and whose process died before or after the call looks th
 
 from typing import Final
 
-from orders.payments import attempts, providers
-from orders.payments.port import Outcome, ProviderUnavailable
-
-BATCH: Final = 20
-# A provider that does not answer costs its deadline each time: no more of them in this round.
-GIVE_UP_AFTER: Final = 3
+from orders.payments import attempts
+from orders.scan.unanswered import drive_due
 
 
 class PaymentsJob:
@@ -24,18 +20,7 @@ class PaymentsJob:
 
         Cost: two statements; for each attempt one or two calls and one short transaction.
         """
-        try:
-            providers.current()
-        except ProviderUnavailable:
-            return 0
-        unclear = 0
-        due = attempts.claim_due(BATCH)
-        for done, attempt in enumerate(due, start=1):
-            outcome = attempts.drive(attempt, providers.named(attempt.provider))
-            unclear += outcome is Outcome.UNKNOWN
-            if unclear >= GIVE_UP_AFTER:
-                return done
-        return len(due)
+        return drive_due(attempts.claim_due, attempts.drive)
 
     def close(self) -> None:
         """Nothing to close."""

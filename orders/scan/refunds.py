@@ -2,11 +2,8 @@
 
 from typing import Final
 
-from orders.payments import providers, refunds
-from orders.payments.port import Outcome, ProviderUnavailable
-
-BATCH: Final = 20
-GIVE_UP_AFTER: Final = 3
+from orders.payments import refunds
+from orders.scan.unanswered import drive_due
 
 
 class RefundsJob:
@@ -20,18 +17,7 @@ class RefundsJob:
 
         Cost: three statements; for each refund one or two calls and one short transaction.
         """
-        try:
-            providers.current()
-        except ProviderUnavailable:
-            return 0
-        unclear = 0
-        due = refunds.claim_due(BATCH)
-        for done, refund in enumerate(due, start=1):
-            outcome = refunds.drive(refund, providers.named(refund.provider))
-            unclear += outcome is Outcome.UNKNOWN
-            if unclear >= GIVE_UP_AFTER:
-                return done
-        return len(due)
+        return drive_due(refunds.claim_due, refunds.drive)
 
     def close(self) -> None:
         """Nothing to close."""
