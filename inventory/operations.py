@@ -107,18 +107,13 @@ def request_pause(
     *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
 ) -> str:
     """Stop new reservations for a while; arguments and errors of `request_open`."""
-
-    def change(activity: Activity, _: str) -> dict[str, Any]:
-        move(activity, ActivityStatus.PAUSED)
-        return {}
-
-    return write_and_drive(
-        kind=OperationKind.PAUSE,
+    return _request_move(
+        OperationKind.PAUSE,
+        ActivityStatus.PAUSED,
         activity_id=activity_id,
         operation_id=operation_id,
         reason=reason,
         user=user,
-        change=change,
     )
 
 
@@ -126,18 +121,13 @@ def request_close(
     *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
 ) -> str:
     """End the sale: no new reservations; arguments and errors of `request_open`."""
-
-    def change(activity: Activity, _: str) -> dict[str, Any]:
-        move(activity, ActivityStatus.CLOSED)
-        return {}
-
-    return write_and_drive(
-        kind=OperationKind.CLOSE,
+    return _request_move(
+        OperationKind.CLOSE,
+        ActivityStatus.CLOSED,
         activity_id=activity_id,
         operation_id=operation_id,
         reason=reason,
         user=user,
-        change=change,
     )
 
 
@@ -305,6 +295,29 @@ def request_edit(
 
     return write_and_drive(
         kind=OperationKind.EDIT,
+        activity_id=activity_id,
+        operation_id=operation_id,
+        reason=reason,
+        user=user,
+        change=change,
+    )
+
+
+def _request_move(
+    kind: OperationKind,
+    to: ActivityStatus,
+    *,
+    activity_id: int,
+    operation_id: str,
+    reason: str,
+    user: User | None,
+) -> str:
+    def change(activity: Activity, _: str) -> dict[str, Any]:
+        move(activity, to)
+        return {}
+
+    return write_and_drive(
+        kind=kind,
         activity_id=activity_id,
         operation_id=operation_id,
         reason=reason,
