@@ -9,7 +9,7 @@ from dlq_admin import access, permissions
 from dlq_admin.audit import record
 from dlq_admin.models.replay import ReplayBatch
 from dlq_admin.replay.moves import lock_batch, move_all, move_batch
-from dlq_admin.replay.progress import canary_passed
+from dlq_admin.replay.progress import canary_passed, progress
 from dlq_admin.replay.refusals import PlanRefused, StaleState
 from dlq_admin.states import BATCH_ACTIVE, BatchStatus, ItemStatus
 
@@ -26,9 +26,9 @@ def pause(*, batch_id: int, user: "User", reason: str) -> None:
         StaleState: it does not run.
     """
     access.require(user, permissions.PAUSE_REPLAY)
-    _reason(reason)
+    reason = _reason(reason)
     with transaction.atomic(durable=True):
-        move_batch(lock_batch(batch_id), to=BatchStatus.PAUSED, actor=user, reason=reason.strip())
+        move_batch(lock_batch(batch_id), to=BatchStatus.PAUSED, actor=user, reason=reason)
 
 
 def resume(*, batch_id: int, user: "User", reason: str) -> None:
@@ -40,13 +40,14 @@ def resume(*, batch_id: int, user: "User", reason: str) -> None:
         StaleState: it is not paused.
     """
     access.require(user, permissions.RESUME_REPLAY)
-    _reason(reason)
+    reason = _reason(reason)
     with transaction.atomic(durable=True):
         batch = lock_batch(batch_id)
         if batch.status != BatchStatus.PAUSED:
             raise StaleState(f"batch {batch_id} is {batch.status}")
-        to = BatchStatus.RUNNING if canary_passed(batch) else BatchStatus.CANARY
-        move_batch(batch, to=to, actor=user, reason=reason.strip(), resumed_at=timezone.now())
+        passed = canary_passed(batch, progress(batch_id))
+        to = BatchStatus.RUNNING if passed else BatchStatus.CANARY
+        move_batch(batch, to=to, actor=user, reason=reason, resumed_at=timezone.now())
 
 
 def abort(*, batch_id: int, user: "User", reason: str) -> None:
@@ -58,10 +59,10 @@ def abort(*, batch_id: int, user: "User", reason: str) -> None:
         StaleState: it has ended.
     """
     access.require(user, permissions.ABORT_REPLAY)
-    _reason(reason)
+    reason = _reason(reason)
     with transaction.atomic(durable=True):
         batch = lock_batch(batch_id)
-        move_batch(batch, to=BatchStatus.ABORTED, actor=user, reason=reason.strip())
+        move_batch(batch, to=BatchStatus.ABORTED, actor=user, reason=reason)
         move_all(
             batch,
             before=[
@@ -99,6 +100,7 @@ def set_rate(*, batch_id: int, user: "User", rate: int) -> None:
         )
 
 
-def _reason(reason: str) -> None:
-    if not reason.strip():
+def _reason(text: str) -> str:
+    if not text.strip():
         raise PlanRefused("a reason is needed")
+    return text.strip()

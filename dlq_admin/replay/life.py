@@ -99,8 +99,10 @@ def advance(pk: int, pressure: Pressure) -> ReplayBatch | None:
             if why:
                 move_batch(batch, to=BatchStatus.PAUSED, actor=SYSTEM, reason=why)
                 return batch
-        if batch.status == BatchStatus.CANARY and canary_passed(batch) and not counted.ended:
-            move_batch(batch, to=BatchStatus.RUNNING, actor=SYSTEM, reason="the canary is verified")
+            if batch.status == BatchStatus.CANARY and canary_passed(batch, counted):
+                move_batch(
+                    batch, to=BatchStatus.RUNNING, actor=SYSTEM, reason="the canary is verified"
+                )
         if batch.status in (BatchStatus.RUNNING, BatchStatus.THROTTLED):
             _throttle(batch, pressure)
         faultpoint.hit("replay.before_advance")
@@ -111,10 +113,11 @@ def complete(pk: int) -> bool:
     """Close a batch whose items have all ended: a last look at invariants, and its ticket is told.
 
     Returns:
-        Whether it was closed now. A silent gate, or anything still in flight, postpones it.
+        Whether it was closed now. A silent gate, or anything still in flight, postpones it; so
+        does a pause, which a person ends: by going on, or by an abort.
     """
-    batch = ReplayBatch.objects.filter(pk=pk, closed_at__isnull=True).first()
-    if batch is None or batch.started_at is None or not progress(pk).ended:
+    batch = ReplayBatch.objects.filter(pk=pk).first()
+    if batch is None or not _may_close(batch):
         return False
     result = check_batch(batch)
     if result is None:
@@ -129,19 +132,21 @@ def complete(pk: int) -> bool:
 def _close(pk: int, *, passed: bool) -> bool:
     with transaction.atomic(durable=True):
         locked = _lock(pk)
-        if locked is None or locked.closed_at is not None or not progress(pk).ended:
+        if locked is None or not _may_close(locked):
             return False
         if locked.status not in BATCH_ENDED:
-            counted = progress(pk)
-            good = counted.good == locked.items_total and passed
-            if locked.status == BatchStatus.PAUSED:
-                return False  # a person decides: resume ends it, abort too
+            good = progress(pk).good == locked.items_total and passed
             to = BatchStatus.COMPLETED if good else BatchStatus.COMPLETED_WITH_FAILURES
             move_batch(locked, to=to, actor=SYSTEM)
         ReplayBatch.objects.filter(pk=pk).update(closed_at=Now())
         tickets.items_finished(ticket_id=locked.ticket_id)
         faultpoint.hit("replay.before_complete")
     return True
+
+
+def _may_close(batch: ReplayBatch) -> bool:
+    waits = batch.started_at is None or batch.status == BatchStatus.PAUSED
+    return not waits and batch.closed_at is None and progress(batch.pk).ended
 
 
 def to_close() -> list[int]:

@@ -6,7 +6,6 @@ from typing import Final
 import structlog
 from django.db import Error as DatabaseFailure
 from django.db import close_old_connections, connection
-from django.db.models import Count, Q
 
 from dlq_admin.models.replay import ReplayBatch, ReplayItem
 from dlq_admin.replay import life
@@ -97,9 +96,9 @@ def _send(batch: ReplayBatch, pressure: Pressure) -> int:
     per_s = life.sending_rate(batch, pressure)
     if per_s <= 0:
         return 0
-    unpublished = ReplayItem.objects.filter(batch=batch, status=ItemStatus.SENDING).aggregate(
-        rows=Count("pk", filter=Q(outbox_id__isnull=False))
-    )["rows"]
+    unpublished = ReplayItem.objects.filter(
+        batch=batch, status=ItemStatus.SENDING, outbox_id__isnull=False
+    ).count()
     free = room(
         rate_per_s=per_s,
         sent_last_second=sent_within(batch, seconds=max(1.0, 1.0 / per_s)),
