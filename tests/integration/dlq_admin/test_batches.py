@@ -1,48 +1,31 @@
 """Batches: frozen selection, canary, rate, pause and abort that bite, brakes, one a group."""
 
-from datetime import timedelta
-
 import pytest
 from django.core.exceptions import PermissionDenied
-from django.utils import timezone
 
-from dlq_admin import permissions, replay
-from dlq_admin.models import AuditEvent, ReplayBatch, ReplayItem
+from dlq_admin import replay
+from dlq_admin.models import InvariantRun, ReplayBatch, ReplayItem
 from dlq_admin.replay import selectors
 from dlq_admin.replay.limits import Pressure
 from dlq_admin.replay.progress import progress
-from dlq_admin.replay.refusals import ApprovalRefused, PlanRefused, StaleState
+from dlq_admin.replay.refusals import PlanRefused
 from dlq_admin.replay.worker import run_round
-from dlq_admin.states import BatchStatus, Disposition, ItemStatus
+from dlq_admin.states import BatchStatus, Disposition
 from messaging import quarantine
-from messaging.consumer import GroupConsumer
-from messaging.disposition import DONE
-from messaging.inflow import LoopOptions
-from messaging.pulse import Pulse
-from messaging.replays import PROPERTY_GROUP
-from messaging.topology import CG_ORDER_CREATE, CG_POINTS, CG_SETTLEMENT, group_spec
-from messaging.worker import StopSignal
+from messaging.topology import CG_ORDER_CREATE
 from tests.fixtures.dlq import (
-    PASSWORD,
     Desk,
     batch_status,
     consume,
+    dead_ones,
     delivered,
     execute_as_owner,
-    item,
-    person,
     publish,
     work_off,
 )
-from tests.fixtures.sales import at_once, open_sale, outbox_messages
+from tests.fixtures.sales import at_once
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
-
-
-def dead_ones(desk: Desk, count: int) -> tuple:
-    sale = open_sale(units=100)
-    made = sale.reserve_all([f"user{n}" for n in range(count)])
-    return sale, [desk.dead(sale, one) for one in made]
 
 
 def counts(batch_id: int) -> dict[str, int]:
@@ -210,6 +193,26 @@ def test_a_batch_pauses_by_itself(desk: Desk, pressure: Pressure, why: str) -> N
     assert counts(batch_id) == {"APPROVED": 3}
 
 
+def test_a_paused_batch_is_not_closed_nor_looked_at_again_and_again(desk: Desk) -> None:
+    _, dead = dead_ones(desk, 1)
+    batch_id = desk.approved(*dead)
+    run_round()
+    replay.pause(batch_id=batch_id, user=desk.operator, reason="look first")
+    consume(publish())
+    run_round()
+    assert counts(batch_id) == {"VERIFIED": 1}  # nothing is left to do, and a person decides
+    looks = InvariantRun.objects.filter(batch_id=batch_id).count()
+    run_round()
+    run_round()
+    assert InvariantRun.objects.filter(batch_id=batch_id).count() == looks
+    assert batch_status(batch_id) == BatchStatus.PAUSED
+
+    replay.resume(batch_id=batch_id, user=desk.lead, reason="looked")
+    run_round()
+    assert batch_status(batch_id) == BatchStatus.COMPLETED
+    assert ReplayBatch.objects.get(pk=batch_id).closed_at is not None
+
+
 def test_abort_cancels_what_was_not_sent_and_settles_what_was(desk: Desk) -> None:
     sale, dead = dead_ones(desk, 4)
     batch_id = desk.approved(*dead)
@@ -282,142 +285,3 @@ def test_a_poison_item_is_skipped(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
 
     assert counts(batch_id) == {"STALE": 1, "VERIFIED": 2}
     assert sale.orders() == 2
-
-
-def test_a_replay_has_an_effect_in_its_own_group_only(desk: Desk) -> None:
-    """Case 32 of the public bugs: a replay for group A on a topic that B also reads."""
-    sale = open_sale(units=5)
-    sale.deliver(sale.reserve("ann"))
-    (event,) = outbox_messages("ORDER_EVENT_V1", tag="ORDER_CREATED")
-    quarantine.store([quarantine.entry_of(event, group=CG_POINTS, reason="BUG")])
-    dead = desk.captured(event, group=CG_POINTS)
-    execute_as_owner("DELETE FROM messaging_outbox")
-    desk.approved(dead)
-    run_round()
-    (sent,) = publish()
-    assert sent.properties[PROPERTY_GROUP] == CG_POINTS
-
-    seen: dict[str, list] = {CG_POINTS: [], CG_SETTLEMENT: []}
-    acked: dict[str, list] = {CG_POINTS: [], CG_SETTLEMENT: []}
-    for group in seen:
-
-        class Handler:
-            def handle(self, messages, group=group):
-                seen[group] += [m.message_id for m in messages]
-                return [DONE] * len(messages)
-
-        class Receiver:
-            def ack(self, messages, *, timeout_ms, group=group):
-                acked[group] += [m.message_id for m in messages]
-                return []
-
-            def close(self):
-                pass
-
-        consumer = GroupConsumer(
-            group=group_spec(group), handler=Handler(), receiver=Receiver(), stop=StopSignal(),
-            pulse=Pulse(), options=LoopOptions.from_settings(),
-        )  # fmt: skip
-        consumer.work([delivered(sent)])
-        consumer._acks.close()
-
-    assert seen == {CG_POINTS: [dead.message_id], CG_SETTLEMENT: []}
-    assert acked == {CG_POINTS: [dead.message_id], CG_SETTLEMENT: [dead.message_id]}
-
-
-def test_the_evidence_is_kept_whatever_becomes_of_the_replay(desk: Desk) -> None:
-    """Case 33 of the public bugs: the copy is never deleted before the effect is proven."""
-    sale, (dead,) = dead_ones(desk, 1)
-    desk.approved(dead)
-    run_round()  # and the worker dies here, the sender too
-    assert item(dead).status == ItemStatus.SENDING
-    assert quarantine.held(group=CG_ORDER_CREATE, message_ids=[dead.message_id])
-    assert bytes(type(dead).objects.get(pk=dead.pk).body) == bytes(dead.body)
-
-    first, second = publish(), publish()
-    assert (len(first), len(second)) == (1, 0)
-    consume(first)
-    consume(first)  # one extra delivery
-    work_off(rounds=2)
-
-    assert item(dead).status == ItemStatus.VERIFIED
-    assert sale.orders() == 1
-
-
-def test_an_edit_keeps_what_was_bought_and_needs_two_people(desk: Desk) -> None:
-    sale = open_sale(units=5)
-    reservation = sale.reserve("ann")
-    dead = desk.dead(sale, reservation)
-    body = bytes(dead.body)
-    wish = {"ticket_id": desk.ticket.pk, "message_pk": dead.pk, "user": desk.operator,
-            "reason": "fix"}  # fmt: skip
-    with pytest.raises(PlanRefused, match="locked: quantity"):
-        replay.plan_edited(body=body.replace(b'"quantity":1', b'"quantity":2'), **wish)
-    with pytest.raises(PlanRefused, match="SCHEMA_UNSUPPORTED"):
-        replay.plan_edited(body=body.replace(b'"schema_version":1', b'"schema_version":9'), **wish)
-    edited = body.replace(b'"producer":"seckill"', b'"producer":"repaired"')
-    planned = replay.plan_edited(body=edited, **wish)
-    replay.request_approval(batch_id=planned.batch_id, user=desk.operator)
-    yes = {"batch_id": planned.batch_id, "plan_hash": planned.plan_hash, "password": PASSWORD}
-    assert replay.approve(user=desk.lead, **yes) is BatchStatus.PENDING_APPROVAL
-    with pytest.raises(ApprovalRefused, match="given already"):
-        replay.approve(user=desk.lead, **yes)
-    assert replay.approve(user=desk.approver, **yes) is BatchStatus.APPROVED
-    work_off()
-
-    assert item(dead).status == ItemStatus.VERIFIED
-    assert item(dead).edit_diff == [{"path": "producer", "before": "seckill", "after": "repaired"}]
-    assert sale.orders() == 1
-    assert bytes(type(dead).objects.get(pk=dead.pk).body) == body  # the evidence is untouched
-
-
-def test_every_service_checks_its_permission_before_anything_else(desk: Desk) -> None:
-    _, dead = dead_ones(desk, 1)
-    planned = desk.plan(dead[0])
-    nobody = person("nobody", permissions.VIEW_CONSOLE)
-    before = AuditEvent.objects.count()
-    b = planned.batch_id
-    for act in (
-        lambda: replay.plan(ticket_id=desk.ticket.pk, message_pks=[dead[0].pk],
-                            disposition=Disposition.REPLAY, user=nobody, reason="x"),
-        lambda: replay.plan_all(ticket_id=desk.ticket.pk, disposition=Disposition.REPLAY,
-                                user=nobody, reason="x"),
-        lambda: replay.plan_edited(ticket_id=desk.ticket.pk, message_pk=dead[0].pk, body=b"{}",
-                                   user=nobody, reason="x"),
-        lambda: replay.request_approval(batch_id=b, user=nobody),
-        lambda: replay.approve(batch_id=b, plan_hash="", password=PASSWORD, user=nobody),
-        lambda: replay.reject(batch_id=b, user=nobody, reason="x"),
-        lambda: replay.pause(batch_id=b, user=nobody, reason="x"),
-        lambda: replay.resume(batch_id=b, user=nobody, reason="x"),
-        lambda: replay.abort(batch_id=b, user=nobody, reason="x"),
-        lambda: replay.set_rate(batch_id=b, user=nobody, rate=1),
-        lambda: replay.check_now(ticket_id=desk.ticket.pk, user=nobody),
-    ):  # fmt: skip
-        with pytest.raises(PermissionDenied):
-            act()
-    assert AuditEvent.objects.count() == before
-    assert batch_status(b) == BatchStatus.PLANNED
-
-
-def test_approval_needs_the_password_the_same_plan_and_another_person(desk: Desk) -> None:
-    _, dead = dead_ones(desk, 1)
-    planned = desk.plan(dead[0])
-    b, digest = planned.batch_id, planned.plan_hash
-    with pytest.raises(StaleState):
-        replay.approve(batch_id=b, plan_hash=digest, password=PASSWORD, user=desk.approver)
-    with pytest.raises(ApprovalRefused, match="whoever planned it"):
-        replay.request_approval(batch_id=b, user=person("otto", permissions.REQUEST_REPLAY))
-    replay.request_approval(batch_id=b, user=desk.operator)
-    with pytest.raises(ApprovalRefused, match="password"):
-        replay.approve(batch_id=b, plan_hash=digest, password="wrong", user=desk.approver)
-    with pytest.raises(ApprovalRefused, match="not the plan"):
-        replay.approve(batch_id=b, plan_hash="f" * 64, password=PASSWORD, user=desk.approver)
-    both = person("olga2", permissions.APPROVE_REPLAY)
-    execute_as_owner("UPDATE dlq_admin_replay_batch SET requested_by_id = %s", both.pk)
-    with pytest.raises(ApprovalRefused, match="another person"):
-        replay.approve(batch_id=b, plan_hash=digest, password=PASSWORD, user=both)
-    assert batch_status(b) == BatchStatus.PENDING_APPROVAL
-    assert AuditEvent.objects.filter(kind="APPROVAL_PASSWORD_WRONG").count() == 1
-    replay.reject(batch_id=b, user=desk.approver, reason="no")
-    assert item(dead[0]).status == ItemStatus.REJECTED
-    assert timezone.now() - item(dead[0]).ended_at < timedelta(minutes=1)
