@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models.functions import Now
 
 from dlq_admin.audit import record
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.models.replay import ReplayBatch, ReplayItem
 from dlq_admin.replay.refusals import StaleState
 from dlq_admin.states import (
@@ -70,6 +71,23 @@ def move_all(batch: ReplayBatch, *, before: Sequence[ItemStatus], to: ItemStatus
     return ReplayItem.objects.filter(
         batch_id=batch.pk, status__in=[status.value for status in before]
     ).update(status=to.value, **fields)
+
+
+def tell_item(
+    item: ReplayItem, *, ticket_id: int, to: ItemStatus, message_id: str, **detail: Any
+) -> None:
+    """Tell the audit trail what became of an item, inside the transaction that moved it."""
+    record(
+        ticket_id=ticket_id,
+        kind=f"ITEM_{to}",
+        actor=SYSTEM,
+        detail={
+            "batch": item.batch_id,
+            "replay_id": item.replay_id,
+            "message_id": message_id,
+            **detail,
+        },
+    )
 
 
 def lock_batch(batch_id: int) -> ReplayBatch:

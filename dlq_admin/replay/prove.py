@@ -15,15 +15,15 @@ from django.db import transaction
 import faultpoint
 from dlq_admin import access, permissions
 from dlq_admin.audit import record
-from dlq_admin.audit.record import SYSTEM
 from dlq_admin.models.replay import InvariantRun, ReplayBatch, ReplayItem
-from dlq_admin.replay.moves import move_items
+from dlq_admin.replay.moves import move_items, tell_item
 from dlq_admin.states import ITEM_PROCESSED, ITEM_SUCCESS, ItemStatus
 from messaging.topology import CG_ORDER_CREATE
 from orders.touched import TouchedReport, check_touched
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
 log = structlog.get_logger(__name__)
 
@@ -50,13 +50,11 @@ def prove(batch: ReplayBatch) -> int:
     Cost: the statements of `check_touched`, one update and one row for each look.
     """
     items = list(
-        ReplayItem.objects.select_related("message")
-        .filter(batch_id=batch.pk, status__in=_PROCESSED)
-        .order_by("position")[:LIMIT]
+        _items().filter(batch_id=batch.pk, status__in=_PROCESSED).order_by("position")[:LIMIT]
     )
     if not items:
         return 0
-    report = check_touched(_reservations(batch.consumer_group, items))
+    report = check_touched(_reservations(items))
     if report.gate_silent:
         return 0
     bad = {breach.reservation_id for breach in report.breaches}
@@ -75,18 +73,27 @@ def prove(batch: ReplayBatch) -> int:
             )
             ended += moved
             if moved:
-                _tell(batch, item, to)
+                tell_item(
+                    item,
+                    ticket_id=batch.ticket_id,
+                    to=to,
+                    message_id=item.message.message_id,
+                    outcome=item.status,
+                )
         if ended:
-            _keep(ticket_id=_ticket(batch), batch=batch, checked=len(items), report=report)
+            lines = _lines(report)
+            _keep(batch.ticket_id, batch, checked=len(items), breaches=lines)
+            if lines:
+                log.error(
+                    "invariant_breach", alert="REPLAY_INVARIANT", batch=batch.pk, breaches=lines[:5]
+                )
     return ended
 
 
 def check_batch(batch: ReplayBatch) -> InvariantResult | None:
     """Look once more at everything that a batch touched, at its end; None with a silent gate."""
-    items = list(
-        ReplayItem.objects.select_related("message").filter(batch_id=batch.pk, status__in=_TOUCHED)
-    )
-    return _look(ticket_id=_ticket(batch), batch=batch, items=items)
+    items = list(_items().filter(batch_id=batch.pk, status__in=_TOUCHED))
+    return _look(batch.ticket_id, batch, items)
 
 
 def check_now(*, ticket_id: int, user: "User") -> InvariantResult | None:
@@ -105,12 +112,8 @@ def check_now(*, ticket_id: int, user: "User") -> InvariantResult | None:
     Cost: as `check_touched` for each 200 messages.
     """
     access.require(user, permissions.PLAN_REPLAY)
-    items = list(
-        ReplayItem.objects.select_related("message", "batch").filter(
-            batch__ticket_id=ticket_id, status__in=_TOUCHED
-        )
-    )
-    result = _look(ticket_id=ticket_id, batch=None, items=items)
+    items = list(_items().filter(batch__ticket_id=ticket_id, status__in=_TOUCHED))
+    result = _look(ticket_id, None, items)
     if result:
         record(
             ticket_id=ticket_id,
@@ -121,33 +124,28 @@ def check_now(*, ticket_id: int, user: "User") -> InvariantResult | None:
     return result
 
 
+def _items() -> "QuerySet[ReplayItem]":
+    """Return items with their messages, without the bytes: a thousand bodies are not needed."""
+    return ReplayItem.objects.select_related("message").defer("body", "message__body")
+
+
 def _look(
-    *, ticket_id: int, batch: ReplayBatch | None, items: Sequence[ReplayItem]
+    ticket_id: int, batch: ReplayBatch | None, items: Sequence[ReplayItem]
 ) -> InvariantResult | None:
     breaches: list[dict[str, str]] = []
     for start in range(0, len(items), LIMIT):
-        part = items[start : start + LIMIT]
-        group = batch.consumer_group if batch else CG_ORDER_CREATE
-        report = check_touched(_reservations(group, part))
+        report = check_touched(_reservations(items[start : start + LIMIT]))
         if report.gate_silent:
             return None
         breaches += _lines(report)
-    run = InvariantRun.objects.create(
-        ticket_id=ticket_id,
-        batch=batch,
-        passed=not breaches,
-        checked=len(items),
-        detail={"breaches": breaches[:50]},
-    )
+    run = _keep(ticket_id, batch, checked=len(items), breaches=breaches)
     return InvariantResult(
         passed=run.passed, checked=run.checked, detail=run.detail, at=run.created_at
     )
 
 
-def _reservations(group: str, items: Sequence[ReplayItem]) -> list[str]:
+def _reservations(items: Sequence[ReplayItem]) -> list[str]:
     """Return the purchases whose outcome these items made: those of the order group's messages."""
-    if group != CG_ORDER_CREATE:
-        return []
     return [
         item.message.reservation_id
         for item in items
@@ -156,17 +154,16 @@ def _reservations(group: str, items: Sequence[ReplayItem]) -> list[str]:
     ]  # fmt: skip
 
 
-def _keep(*, ticket_id: int, batch: ReplayBatch, checked: int, report: TouchedReport) -> None:
-    lines = _lines(report)
-    InvariantRun.objects.create(
+def _keep(
+    ticket_id: int, batch: ReplayBatch | None, *, checked: int, breaches: list[dict[str, str]]
+) -> InvariantRun:
+    return InvariantRun.objects.create(
         ticket_id=ticket_id,
         batch=batch,
-        passed=not lines,
+        passed=not breaches,
         checked=checked,
-        detail={"breaches": lines[:50]},
+        detail={"breaches": breaches[:50]},
     )
-    if lines:
-        log.error("invariant_breach", alert="REPLAY_INVARIANT", batch=batch.pk, breaches=lines[:5])
 
 
 def _lines(report: TouchedReport) -> list[dict[str, str]]:
@@ -174,22 +171,3 @@ def _lines(report: TouchedReport) -> list[dict[str, str]]:
         {"kind": one.kind, "reservation_id": one.reservation_id, "detail": one.detail}
         for one in report.breaches
     ]
-
-
-def _tell(batch: ReplayBatch, item: ReplayItem, to: ItemStatus) -> None:
-    record(
-        ticket_id=_ticket(batch),
-        kind=f"ITEM_{to}",
-        actor=SYSTEM,
-        detail={
-            "batch": batch.pk,
-            "replay_id": item.replay_id,
-            "message_id": item.message.message_id,
-            "outcome": item.status,
-        },
-    )
-
-
-def _ticket(batch: ReplayBatch) -> int:
-    ticket_id: int = batch.ticket_id
-    return ticket_id

@@ -17,13 +17,11 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 import faultpoint
-from dlq_admin.audit import record
-from dlq_admin.audit.record import SYSTEM
 from dlq_admin.dry_run import dead as dead_messages
 from dlq_admin.dry_run.dead import Dead
 from dlq_admin.dry_run.examine import Examination, examine, gate_names
 from dlq_admin.models.replay import ReplayBatch, ReplayItem
-from dlq_admin.replay.moves import move_items
+from dlq_admin.replay.moves import move_items, tell_item
 from dlq_admin.states import BATCH_SENDS, Disposition, ItemStatus
 from messaging import quarantine, replays
 from messaging.envelope import to_epoch_ms
@@ -223,17 +221,13 @@ def _write(item: ReplayItem, dead: Dead, *, before: ItemStatus) -> None:
 
 
 def _tell(item: ReplayItem, dead: Dead, to: ItemStatus, why: str) -> None:
-    record(
+    tell_item(
+        item,
         ticket_id=item.batch.ticket_id,
-        kind=f"ITEM_{to}",
-        actor=SYSTEM,
-        detail={
-            "batch": item.batch_id,
-            "replay_id": item.replay_id,
-            "replay_count": item.replay_count,
-            "message_id": dead.message_id,
-            "reason": why,
-        },
+        to=to,
+        message_id=dead.message_id,
+        replay_count=item.replay_count,
+        reason=why,
     )
 
 

@@ -5,7 +5,7 @@ by the inbox (or the guarded row of a group without one); -> FAILED_AGAIN when a
 broker gave up on *this* replay. Nothing of it needs the worker that sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,14 +15,16 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 import faultpoint
-from dlq_admin.audit import record
-from dlq_admin.audit.record import SYSTEM
-from dlq_admin.dry_run import dead as dead_messages
-from dlq_admin.dry_run.dead import Dead
 from dlq_admin.models.replay import ReplayItem
-from dlq_admin.replay.moves import move_items
+from dlq_admin.replay.moves import move_items, tell_item
 from dlq_admin.replay.send import MAX_TRIES, resend_item
-from dlq_admin.states import BATCH_SENDS, ITEM_IN_FLIGHT, BatchStatus, ItemStatus
+from dlq_admin.states import (
+    BATCH_SENDS,
+    ITEM_IN_FLIGHT,
+    ITEM_PROCESSED,
+    BatchStatus,
+    ItemStatus,
+)
 from messaging import inbox, quarantine, replays
 from messaging.inbox import InboxOutcomeRecord
 from messaging.metrics import DLQ_REPLAY
@@ -70,7 +72,6 @@ def settle(*, batch_id: int | None = None) -> int:
 def _settle_group(
     group: str, items: Sequence[ReplayItem], resend: list[tuple[int, ItemStatus]]
 ) -> int:
-    dead = {item.pk: dead_messages.dead_of(item.message) for item in items}
     sent = replays.states(
         [
             OutboxKey(id=item.outbox_id, created_at=item.outbox_created_at)
@@ -78,25 +79,25 @@ def _settle_group(
             if item.outbox_id is not None and item.outbox_created_at is not None
         ]
     )
-    ids = [one.message_id for one in dead.values()]
+    ids = [item.message.message_id for item in items]
     known = inbox.outcomes(group=group, message_ids=ids) if group in _HAS_INBOX else {}
     died = replays.died_again(
-        group=group, replays={dead[item.pk].message_id: item.replay_id for item in items}
+        group=group, replays={item.message.message_id: item.replay_id for item in items}
     )
     now = timezone.now()
     moved = 0
     for item in items:
         state = sent.get(item.outbox_id or 0)
         status = _publish_state(item, state)
-        one = dead[item.pk]
-        outcome = _outcome(item, one, group=group, known=known.get(one.message_id), status=status)
+        known_of_it = known.get(item.message.message_id)
+        outcome = _outcome(item, group=group, known=known_of_it, status=status)
         if outcome is not None:
             to, why = outcome
         elif item.replay_id in died:
             to, why = ItemStatus.FAILED_AGAIN, died[item.replay_id]
         else:
-            to, why = _wait(item, status, state, now, lambda pk, b: resend.append((pk, b)))
-        moved += _move(item, one, to=to, why=why)
+            to, why = _wait(item, status, state, now, resend)
+        moved += _move(item, to=to, why=why)
     return moved
 
 
@@ -117,7 +118,6 @@ def _publish_state(item: ReplayItem, state: SendState | None) -> ItemStatus:
 
 def _outcome(
     item: ReplayItem,
-    dead: Dead,
     *,
     group: str,
     known: InboxOutcomeRecord | None,
@@ -139,7 +139,7 @@ def _outcome(
         if published:
             return ItemStatus.PROCESSED_IDEMPOTENT, f"{known.outcome} {known.reason}".strip()
         return None
-    if published and group not in _HAS_INBOX and effect_is_there(group=group, body=dead.body):
+    if published and effect_is_there(group=group, body=bytes(item.message.body)):
         return ItemStatus.PROCESSED_OK, "EFFECT_THERE"
     return None
 
@@ -149,7 +149,7 @@ def _wait(
     status: ItemStatus,
     state: SendState | None,
     now: datetime,
-    resend: Callable[[int, ItemStatus], None],
+    resend: list[tuple[int, ItemStatus]],
 ) -> tuple[ItemStatus, str]:
     """Nothing is known: wait, send once more, or give up."""
     if status is not ItemStatus(item.status):
@@ -164,35 +164,28 @@ def _wait(
     if item.send_tries >= MAX_TRIES or batch_status not in (*BATCH_SENDS, BatchStatus.PAUSED):
         return ItemStatus.FAILED_AGAIN, f"{status} after {item.send_tries} sends"
     if batch_status in BATCH_SENDS:
-        resend(item.pk, status)
+        resend.append((item.pk, status))
     return status, item.status_reason
 
 
-def _move(item: ReplayItem, dead: Dead, *, to: ItemStatus, why: str) -> int:
-    before = ItemStatus(item.status)
+def _move(item: ReplayItem, *, to: ItemStatus, why: str) -> int:
+    before, message_id = ItemStatus(item.status), item.message.message_id
     if to is before:
         return 0
-    fields = {"processed_at": Now()} if to in _PROCESSED else {}
+    fields = {"processed_at": Now()} if to in ITEM_PROCESSED else {}
     if not move_items([item.pk], before=before, to=to, reason=why, **fields):
         return 0
-    if to in _PROCESSED:
+    if to in ITEM_PROCESSED:
         quarantine.resolve(
-            group=item.batch.consumer_group, message_ids=[dead.message_id], resolution="REPLAYED"
+            group=item.batch.consumer_group, message_ids=[message_id], resolution="REPLAYED"
         )
-    if to in _PROCESSED or to is ItemStatus.FAILED_AGAIN:
+    if to in ITEM_PROCESSED or to is ItemStatus.FAILED_AGAIN:
         DLQ_REPLAY.labels(to.value).inc()
-        record(
+        tell_item(
+            item,
             ticket_id=item.batch.ticket_id,
-            kind=f"ITEM_{to}",
-            actor=SYSTEM,
-            detail={
-                "batch": item.batch_id,
-                "replay_id": item.replay_id,
-                "message_id": dead.message_id,
-                "reason": why,
-            },
+            to=to,
+            message_id=message_id,
+            reason=why,
         )
     return 1
-
-
-_PROCESSED: Final = frozenset(_BY_OUTCOME.values())
