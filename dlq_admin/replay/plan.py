@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict, Unpack
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
@@ -56,37 +56,10 @@ class PlanResult:
     expires_at: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Request:
-    ticket_id: int
-    disposition: Disposition
-    user: "User"
-    reason: str
-    idempotency_key: str
-    rate_cap: int
-    canary_size: int
-    extension_s: int
-    asked: Mapping[str, Any]
-    edits: Mapping[int, bytes]
-
-
-def plan(
-    *,
-    ticket_id: int,
-    message_pks: Sequence[int],
-    disposition: Disposition,
-    user: "User",
-    reason: str,
-    idempotency_key: str = "",
-    rate_cap: int = DEFAULT_RATE,
-    canary_size: int = 1,
-    extension_s: int = 0,
-) -> PlanResult:
-    """Plan what is to be done with some messages of a ticket.
+class Wish(TypedDict):
+    """How the chosen messages are to be dealt with.
 
     Args:
-        ticket_id: the ticket that they belong to.
-        message_pks: the messages, at most 1 000.
         disposition: REPLAY, COMPENSATE or DISCARD (`plan_edited` plans edits).
         user: needs `dlq_admin.plan_replay`.
         reason: for approvers and the audit, not empty.
@@ -95,6 +68,38 @@ def plan(
         canary_size: 1 to 5 messages that must be verified before the rest goes.
         extension_s: lets expired held reservations become orders for so many seconds after the
             approval (an incident lead's); 0 for none.
+    """
+
+    disposition: Disposition
+    user: "User"
+    reason: str
+    idempotency_key: NotRequired[str]
+    rate_cap: NotRequired[int]
+    canary_size: NotRequired[int]
+    extension_s: NotRequired[int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Request:
+    ticket_id: int
+    asked: Mapping[str, Any]
+    edits: Mapping[int, bytes]
+    disposition: Disposition
+    user: "User"
+    reason: str
+    idempotency_key: str = ""
+    rate_cap: int = DEFAULT_RATE
+    canary_size: int = 1
+    extension_s: int = 0
+
+
+def plan(*, ticket_id: int, message_pks: Sequence[int], **wish: Unpack[Wish]) -> PlanResult:
+    """Plan what is to be done with some messages of a ticket.
+
+    Args:
+        ticket_id: the ticket that they belong to.
+        message_pks: the messages, at most 1 000.
+        wish: see `Wish`.
 
     Raises:
         PermissionDenied: the user may not.
@@ -102,54 +107,18 @@ def plan(
 
     Cost: about five statements for each message, one insert.
     """
-    if disposition is Disposition.REPLAY_EDITED:
+    if wish["disposition"] is Disposition.REPLAY_EDITED:
         raise PlanRefused("an edit is planned with its body")
-    return _plan(
-        _Request(
-            ticket_id=ticket_id,
-            disposition=disposition,
-            user=user,
-            reason=reason,
-            idempotency_key=idempotency_key,
-            rate_cap=rate_cap,
-            canary_size=canary_size,
-            extension_s=extension_s,
-            asked={"kind": "selected", "messages": len(set(message_pks))},
-            edits={},
-        ),
-        message_pks,
-    )
+    asked = {"kind": "selected", "messages": len(set(message_pks))}
+    return _plan(_Request(ticket_id=ticket_id, asked=asked, edits={}, **wish), message_pks)
 
 
-def plan_all(
-    *,
-    ticket_id: int,
-    disposition: Disposition,
-    user: "User",
-    reason: str,
-    idempotency_key: str = "",
-    rate_cap: int = DEFAULT_RATE,
-    canary_size: int = 1,
-    extension_s: int = 0,
-) -> PlanResult:
+def plan_all(*, ticket_id: int, **wish: Unpack[Wish]) -> PlanResult:
     """Plan for everything of a ticket that is open now, oldest first, at most 1 000; see `plan`."""
     open_now = list(open_messages(ticket_id).order_by("pk").values_list("pk", flat=True)[: CAP + 1])
     matched = open_messages(ticket_id).count() if len(open_now) > CAP else len(open_now)
-    return _plan(
-        _Request(
-            ticket_id=ticket_id,
-            disposition=disposition,
-            user=user,
-            reason=reason,
-            idempotency_key=idempotency_key,
-            rate_cap=rate_cap,
-            canary_size=canary_size,
-            extension_s=extension_s,
-            asked={"kind": "all", "messages": matched, "cap": CAP},
-            edits={},
-        ),
-        open_now[:CAP],
-    )
+    asked = {"kind": "all", "messages": matched, "cap": CAP}
+    return _plan(_Request(ticket_id=ticket_id, asked=asked, edits={}, **wish), open_now[:CAP])
 
 
 def plan_edited(
@@ -177,7 +146,6 @@ def plan_edited(
             reason=reason,
             idempotency_key=idempotency_key,
             rate_cap=1,
-            canary_size=1,
             extension_s=extension_s,
             asked={"kind": "edited", "messages": 1},
             edits={message_pk: body},
