@@ -12,7 +12,6 @@ from dlq_admin.models.replay import Approval, InvariantRun, ReplayBatch, ReplayI
 from dlq_admin.replay.approval import missing
 from dlq_admin.replay.progress import Progress, progress
 from dlq_admin.states import (
-    BATCH_ACTIVE,
     ITEM_SUCCESS,
     ITEM_TERMINAL,
     BatchStatus,
@@ -123,26 +122,6 @@ def batch(batch_id: int) -> BatchView | None:
     return _batch(row) if row else None
 
 
-def batches_of(ticket_id: int) -> list[BatchView]:
-    """Return the newest 100 batches of a ticket. One statement."""
-    rows = ReplayBatch.objects.select_related("requested_by").filter(ticket_id=ticket_id)
-    return [_batch(row) for row in rows.order_by("-pk")[:100]]
-
-
-def active_batches() -> list[BatchView]:
-    """Return the batches that run or are paused. One statement."""
-    rows = ReplayBatch.objects.select_related("requested_by").filter(
-        status__in=[status.value for status in BATCH_ACTIVE]
-    )
-    return [_batch(row) for row in rows.order_by("pk")]
-
-
-def recent_batches(*, limit: int = 50) -> list[BatchView]:
-    """Return the newest batches of all tickets. One statement."""
-    rows = ReplayBatch.objects.select_related("requested_by").order_by("-pk")[:limit]
-    return [_batch(row) for row in rows]
-
-
 def waiting_for_approval(*, limit: int = 100) -> list[BatchView]:
     """Return what waits for approval, what expires first on top. One statement."""
     rows = ReplayBatch.objects.select_related("requested_by").filter(
@@ -161,12 +140,6 @@ def items(
     if status:
         rows = rows.filter(status=status)
     return [_item(row) for row in rows.order_by("position").defer("body", "message__body")[:limit]]
-
-
-def items_of_message(message_pk: int) -> list[ItemView]:
-    """Return what was planned for a message, the newest first. One statement."""
-    rows = ReplayItem.objects.select_related("message").filter(message_id=message_pk)
-    return [_item(row) for row in rows.order_by("-pk").defer("body", "message__body")[:50]]
 
 
 def approvals(batch_id: int) -> list[ApprovalView]:
