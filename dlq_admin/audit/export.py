@@ -11,15 +11,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from django.core.exceptions import PermissionDenied
 from django.db import connection
 
+from dlq_admin import access, permissions
 from dlq_admin.audit.record import record
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-PERMISSION: Final = "dlq_admin.export_audit"
 _PAGE: Final = 1_000
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 COLUMNS: Final = ("ticket", "seq", "at", "kind", "actor", "detail", "prev_hash", "hash")
@@ -98,8 +97,7 @@ def export(
         PermissionDenied: the user may not.
         ValueError: another form.
     """
-    if not user.has_perm(PERMISSION):
-        raise PermissionDenied(PERMISSION)
+    access.require(user, permissions.EXPORT_AUDIT)
     if form not in ("jsonl", "csv"):
         raise ValueError(f"no such form: {form}")
     record(

@@ -9,26 +9,26 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from dlq_admin import audit
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.replay import ReplayItem
-from dlq_admin.states import ITEM_ALLOWED, MessageStatus, Resolution
+from dlq_admin.states import ITEM_TERMINAL, ItemStatus, MessageStatus, Resolution
 from dlq_admin.tickets.close import close_if_settled
 from dlq_admin.tickets.messages import resolve
-from dlq_admin.tickets.moves import SYSTEM
 from messaging import inbox
 from messaging.inbox import InboxOutcomeRecord
 
 PAGE: Final = 200
-_ITEM_OPEN: Final = [status.value for status, onward in ITEM_ALLOWED.items() if onward]
+_ITEM_OPEN: Final = sorted(status.value for status in frozenset(ItemStatus) - ITEM_TERMINAL)
 _COMPENSATED: Final = "COMPENSATED"
 
-# Open messages with an inbox row, or whose quarantine row was closed by somebody else.
+# Open messages with an inbox row that no replay item deals with.
 _SETTLED_MEANWHILE: Final = """
 SELECT m.id FROM dlq_message m
-  LEFT JOIN messaging_inbox i
+  JOIN messaging_inbox i
     ON i.consumer_group = m.consumer_group AND i.message_id = m.message_id
- WHERE m.status = 'OPEN' AND m.id > %s AND i.message_id IS NOT NULL
+ WHERE m.status = 'OPEN' AND m.id > %s
    AND NOT EXISTS (
        SELECT 1 FROM dlq_admin_replay_item r WHERE r.message_id = m.id AND r.status = ANY(%s))
  ORDER BY m.id LIMIT %s

@@ -10,12 +10,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dlq_admin import audit
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.models.message import DlqMessage, FailureGroup
 from dlq_admin.models.ticket import Ticket
 from dlq_admin.states import TICKET_OPEN, SlaKind, TicketStatus
 from dlq_admin.tickets import sla
-from dlq_admin.tickets.moves import SYSTEM, clock, lock
+from dlq_admin.tickets.moves import clock, lock
 from dlq_admin.tickets.notices import announce
 from dlq_admin.tickets.owners import owner_of, severity_of
 from dlq_admin.tickets.replaying import back_to_fixing

@@ -9,7 +9,7 @@ from dlq_admin.contracts import TicketEvent
 from dlq_admin.errors import GuardRefused
 from dlq_admin.models.replay import ReplayBatch
 from dlq_admin.models.ticket import Ticket
-from dlq_admin.states import BATCH_ALLOWED, Cause, Disposition, SlaKind, TicketStatus
+from dlq_admin.states import BATCH_ENDED, Cause, Disposition, SlaKind, TicketStatus
 from dlq_admin.tickets import sla
 from dlq_admin.tickets.moves import clock, lock, move, require_reason, require_status
 from inventory import readiness
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 _T = TicketStatus
-_BATCH_OVER: Final = [status.value for status, onward in BATCH_ALLOWED.items() if not onward]
+_BATCH_OVER: Final = sorted(status.value for status in BATCH_ENDED)
 
 
 def classify(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from django.db import transaction
 
 from dlq_admin import access, permissions
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.audit.verify import verify
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.errors import GuardRefused
@@ -16,7 +17,7 @@ from dlq_admin.states import MessageStatus, Resolution, TicketStatus
 from dlq_admin.tickets import sla
 from dlq_admin.tickets.classify import require_no_plan
 from dlq_admin.tickets.messages import open_count
-from dlq_admin.tickets.moves import SYSTEM, clock, lock, move, require_status
+from dlq_admin.tickets.moves import clock, lock, move, require_status
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

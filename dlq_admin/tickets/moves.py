@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 from django.db.models import F
@@ -15,8 +15,6 @@ from dlq_admin.states import TICKET_ALLOWED, TICKET_OPEN, TicketStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-
-SYSTEM: Final = "system"
 
 _T = TicketStatus
 

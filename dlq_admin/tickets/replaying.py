@@ -2,12 +2,13 @@
 
 from django.db import transaction
 
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.models.replay import ReplayItem
 from dlq_admin.models.ticket import Ticket
 from dlq_admin.states import ItemStatus, TicketStatus
 from dlq_admin.tickets.messages import open_count, resolve_replayed
-from dlq_admin.tickets.moves import SYSTEM, clock, lock, move
+from dlq_admin.tickets.moves import clock, lock, move
 
 _T = TicketStatus
 _FAILED = [ItemStatus.VERIFY_FAILED.value, ItemStatus.FAILED_AGAIN.value]

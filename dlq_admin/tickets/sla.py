@@ -12,10 +12,11 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 
 from dlq_admin import audit
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.models.ticket import SlaClock, Ticket
 from dlq_admin.states import SlaKind, TicketStatus
-from dlq_admin.tickets.moves import SYSTEM, clock
+from dlq_admin.tickets.moves import clock
 
 # (during a sale, else)
 PROMISED: Final[dict[SlaKind, tuple[timedelta, timedelta]]] = {

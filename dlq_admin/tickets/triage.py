@@ -7,13 +7,13 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from dlq_admin import access, audit, permissions
+from dlq_admin.audit.record import SYSTEM
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.errors import GuardRefused
 from dlq_admin.models.ticket import Ticket
 from dlq_admin.states import SlaKind, TicketStatus
 from dlq_admin.tickets import sla
 from dlq_admin.tickets.moves import (
-    SYSTEM,
     clock,
     lock,
     move,
