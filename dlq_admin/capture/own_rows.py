@@ -11,26 +11,24 @@ from messaging.facts import BodyFacts
 
 PAGE: Final = 200
 
-_COLUMNS: Final = """
+_ROWS: Final = """
 SELECT q.id, q.consumer_group, q.message_id, q.source, q.occurrences, q.topic, q.tag, q.keys,
        q.properties, q.body, q.reason, q.error, q.delivery_attempt, q.last_at, q.reservation_id,
        q.activity_id, q.sku_id, q.user_id, q.quantity, q.valid_until
   FROM messaging_quarantine q
-"""
-_NEW: Final = (
-    _COLUMNS
-    + """
   LEFT JOIN dlq_message m
     ON m.message_id = q.message_id AND m.consumer_group = q.consumer_group
+"""
+_NEW: Final = (
+    _ROWS
+    + """
  WHERE q.id > %s AND q.status = 'OPEN' AND m.id IS NULL
  ORDER BY q.id LIMIT %s
 """
 )
 _MISSED: Final = (
-    _COLUMNS
+    _ROWS
     + """
-  LEFT JOIN dlq_message m
-    ON m.message_id = q.message_id AND m.consumer_group = q.consumer_group
  WHERE q.status = 'OPEN' AND (m.id IS NULL OR m.status = 'CLOSED' OR m.last_seen_at < q.last_at)
  ORDER BY q.id LIMIT %s
 """

@@ -78,7 +78,9 @@ def store_deaths(group: str, deaths: Sequence[Death]) -> int:
     return len(waiting)
 
 
-def _causes(group: str, deaths: Sequence[Death]) -> dict[tuple[str, str], FailureGroup]:
+def _causes(group: str, deaths: Sequence[Death]) -> list[FailureGroup]:
+    """Return what killed each, in their order."""
+    causes: list[FailureGroup] = []
     found: dict[tuple[str, str], FailureGroup] = {}
     for death in deaths:
         key = (death.error_class, fingerprint(error_class=death.error_class, error=death.error))
@@ -89,11 +91,12 @@ def _causes(group: str, deaths: Sequence[Death]) -> dict[tuple[str, str], Failur
                 fingerprint=key[1],
                 defaults={"sample": normalise(death.error)},
             )
-    return found
+        causes.append(found[key])
+    return causes
 
 
 def _messages(
-    group: str, deaths: Sequence[Death], causes: Mapping[tuple[str, str], FailureGroup]
+    group: str, deaths: Sequence[Death], causes: Sequence[FailureGroup]
 ) -> dict[str, DlqMessage]:
     """Make or touch the message rows; returns them by message id, as they are now."""
     ids = sorted({death.message_id for death in deaths})
@@ -103,10 +106,7 @@ def _messages(
     mine = DlqMessage.objects.filter(consumer_group=group, message_id__in=ids)
     before = {row.message_id: row for row in mine.only("message_id")}
     new: dict[str, DlqMessage] = {}
-    for death in deaths:
-        cause = causes[
-            death.error_class, fingerprint(error_class=death.error_class, error=death.error)
-        ]
+    for death, cause in zip(deaths, causes, strict=True):
         if death.message_id in before or death.message_id in new:
             again = {
                 "status": MessageStatus.OPEN,
@@ -128,7 +128,7 @@ def _messages(
             continue
         new[death.message_id] = _row(death, cause, quarantine_ids[death.message_id])
     DlqMessage.objects.bulk_create(new.values(), batch_size=200)
-    for cause in causes.values():
+    for cause in {cause.pk: cause for cause in causes}.values():
         fresh = sum(row.failure_group_id == cause.pk for row in new.values())
         FailureGroup.objects.filter(pk=cause.pk).update(
             message_count=F("message_count") + fresh, last_seen_at=Greatest("last_seen_at", Now())
