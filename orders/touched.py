@@ -97,9 +97,11 @@ def _purchase(row: tuple[Any, ...], inbox_outcome: str) -> list[TouchedBreach]:
         row
     )
     ended = status in _ENDED
+    detail = f"{outcome} {status} {release}"
+    if outcome is None:
+        return [TouchedBreach(kind="no_outcome", reservation_id=rsv, detail=detail)]
     ordered = outcome == "ORDERED"
     rules = {
-        "no_outcome": outcome is not None,
         "inbox": inbox_outcome == ("CREATED" if ordered else "REJECTED"),
         "order_count": (order_id is not None) == ordered,
         "order_fields": not ordered or (bool(same) and items == 1),
@@ -110,10 +112,8 @@ def _purchase(row: tuple[Any, ...], inbox_outcome: str) -> list[TouchedBreach]:
         if ordered and not ended
         else release in ("DUE", "DONE") or status == "REFUNDED",
     }
-    if outcome is None:
-        rules = {"no_outcome": False}
     return [
-        TouchedBreach(kind=kind, reservation_id=rsv, detail=f"{outcome} {status} {release}")
+        TouchedBreach(kind=kind, reservation_id=rsv, detail=detail)
         for kind, holds in rules.items()
         if not holds
     ]

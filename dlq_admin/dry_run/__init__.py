@@ -1,7 +1,7 @@
 """Dry run: what a replay of a dead message would do, before anybody asks for it.
 
-For pages: `dry_run(message_id=…, disposition=…, extension_s=…, user=…)` stores and returns a
-`DryRunRecord`; `domain_state(message_id=…, user=…)` returns the rows beside the message.
+For pages: `dry_run(message_pk=…, disposition=…, extension_s=…, user=…)` stores and returns a
+`DryRunRecord`; `domain_state(message_pk=…, user=…)` returns the rows beside the message.
 """
 
 from dlq_admin.dry_run.domain_state import DomainState, domain_state

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from django.conf import settings
@@ -144,12 +144,9 @@ def _record(row: Any) -> DryRunRecord:
         disposition=Disposition(row.disposition),
         verdict=Verdict(row.verdict),
         reason=row.reason,
-        needs_extension=bool(row.snapshot.get(_NEEDS)),
+        needs_extension=bool(row.snapshot.get("needs_extension")),
         plan_hash=row.plan_hash,
         versions=row.snapshot.get("versions", {}),
         created_at=row.created_at,
         expires_at=row.expires_at,
     )
-
-
-_NEEDS: Final = "needs_extension"

@@ -84,14 +84,12 @@ def judge_order(facts: OrderFacts) -> Judgement:
     if facts.voided:
         return Judgement(verdict=Verdict.WILL_REJECT, reason="ACTIVITY_VOIDED")
     expired = facts.valid_until is None or facts.valid_until <= facts.now
-    if expired and not facts.extended:
-        if not facts.held:
-            return _blocked("RESERVATION_EXPIRED")
-        if not facts.extension_asked:
+    needs = expired and not facts.extended
+    if needs:
+        if not (facts.held and facts.extension_asked):
             return _blocked("RESERVATION_EXPIRED")
         if not facts.gate_names_it:
             return _blocked("GATE_NAMES_ANOTHER")
-    needs = expired and not facts.extended
     if facts.stock is None:
         return _blocked("NO_STOCK_ROW")
     if facts.stock < facts.quantity:
