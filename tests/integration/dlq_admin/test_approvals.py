@@ -96,6 +96,13 @@ def test_approval_needs_the_password_the_same_plan_and_another_person(
     execute_as_owner("UPDATE dlq_admin_replay_batch SET requested_by_id = %s", both.pk)
     with pytest.raises(ApprovalRefused, match="another person"):
         replay.approve(batch_id=b, plan_hash=digest, password=PASSWORD, user=both)
+    execute_as_owner(
+        "UPDATE dlq_admin_replay_batch SET requested_by_id = %s, edited_by_id = %s",
+        desk.operator.pk,
+        both.pk,
+    )
+    with pytest.raises(ApprovalRefused, match="another person"):
+        replay.approve(batch_id=b, plan_hash=digest, password=PASSWORD, user=both)
     assert batch_status(b) == BatchStatus.PENDING_APPROVAL
     assert AuditEvent.objects.filter(kind="APPROVAL_PASSWORD_WRONG").count() == 1
     replay.reject(batch_id=b, user=desk.approver, reason="no")

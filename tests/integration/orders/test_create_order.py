@@ -78,6 +78,25 @@ def test_a_batch_becomes_orders_with_everything_that_belongs_to_them():
     assert outbox_messages(INVENTORY_COMPENSATE) == []
 
 
+@pytest.mark.parametrize(
+    ("pay_window_s", "least_s", "most_s"), [(900, 60.0, 60.0), (40, 10.0, 12.5)]
+)
+def test_triggers_are_held_back_past_the_rush(pay_window_s, least_s, most_s):
+    """For a minute, of a short payment window for a quarter; nothing else waits."""
+    sale = open_sale(pay_window_s=pay_window_s)
+
+    sale.deliver(sale.reserve("ann"))
+
+    waits = rows(
+        "SELECT topic, extract(epoch FROM available_at - created_at) FROM messaging_outbox"
+        " ORDER BY topic"
+    )
+    (_, event_s), (_, trigger_s) = waits
+    assert [topic for topic, _ in waits] == [ORDER_EVENT, ORDER_TIMEOUT]
+    assert event_s == 0
+    assert least_s <= trigger_s <= most_s
+
+
 def test_a_clean_batch_takes_nine_statements_whatever_its_size():
     sale = open_sale(units=100)
     reservations = sale.reserve_all([f"u{i}" for i in range(100)])

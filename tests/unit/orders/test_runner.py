@@ -83,6 +83,27 @@ def test_a_long_tick_is_no_hang(monkeypatch):
     assert len(touches) == 5
 
 
+@pytest.mark.parametrize("result", [1, GateUnavailable("away")], ids=["tick", "back-off"])
+def test_a_job_that_waits_for_long_touches_its_pulse(monkeypatch, result):
+    monkeypatch.setattr(runner, "_TOUCH_S", 0.01)
+    monkeypatch.setattr(runner, "close_old_connections", lambda: None)
+    monkeypatch.setattr(runner, "connection", type("C", (), {"close": staticmethod(lambda: None)}))
+    monkeypatch.setattr(runner.Backoff, "next_s", lambda self: 60.0)
+    job, stop, pulse, touches = Job(result), threading.Event(), Pulse(), []
+    job.tick_s = 60
+    monkeypatch.setattr(pulse, "touch", lambda: touches.append(1) or len(touches) < 5 or stop.set())
+    thread = threading.Thread(target=runner.run_job, args=(job, stop, pulse))
+
+    thread.start()
+    thread.join(5)
+    alive = thread.is_alive()
+    stop.set()
+    thread.join(5)
+
+    assert not alive
+    assert (job.rounds, len(touches)) == (1, 5)
+
+
 def test_no_wait_of_a_job_is_longer_than_the_watchdogs_patience(settings):
     assert 3 * runner._TOUCH_S < settings.SECKILL_WATCHDOG_S
 

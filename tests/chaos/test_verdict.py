@@ -1,0 +1,80 @@
+"""The verdict of a fault search: what buyers were told against what became of it."""
+
+import time
+
+import pytest
+from ulid import ULID
+
+from chaos import rest
+from chaos.catalogue import Excuse
+from tests.fixtures.sales import Sale, open_sale
+from tests.fixtures.sql import execute
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
+
+NOTHING = frozenset({Excuse.NOTHING})
+
+
+def rejected(sale: Sale, user: str, reason: str = "ACTIVITY_VOIDED") -> str:
+    reservation = sale.reserve(user)
+    execute("UPDATE inventory_activity SET voided_at = now() WHERE id = %s", sale.activity_id)
+    sale.deliver(reservation)
+    execute("UPDATE inventory_activity SET voided_at = NULL WHERE id = %s", sale.activity_id)
+    execute(
+        "UPDATE orders_reservation SET reject_reason = %s WHERE reservation_id = %s",
+        reason,
+        reservation.reservation_id,
+    )
+    return reservation.reservation_id
+
+
+def test_an_order_a_reason_and_an_open_ticket_keep_a_promise_and_nothing_else_does() -> None:
+    sale = open_sale()
+    kept, held, lost = (sale.reserve(user) for user in ("ann", "bob", "cid"))
+    sale.deliver(kept)
+    sale.hold(held)
+    promised = {r.reservation_id: "QUEUED" for r in (kept, held, lost)}
+    promised[rejected(sale, "dan")] = "PENDING"
+
+    assert rest._fates(promised, NOTHING, 0) == (
+        [f"lost: {lost.reservation_id} was told QUEUED"],
+        {},
+    )
+
+
+def test_a_loss_of_redis_excuses_what_lived_by_redis_alone() -> None:
+    copied_ms = time.time_ns() // 1_000_000
+    older, younger = (f"rsv_{ULID.from_timestamp((copied_ms + d) / 1000)}" for d in (-5_000, 5_000))
+    loss = frozenset({Excuse.LOSS})
+
+    assert rest._fates({younger: "PENDING"}, loss, copied_ms) == ([], {"pending_lost": 1})
+    assert rest._fates({younger: "PENDING"}, NOTHING, copied_ms)[0] != []
+    assert rest._fates({younger: "QUEUED"}, loss, copied_ms)[0] != []
+    assert rest._fates({older: "PENDING"}, loss, copied_ms)[0] != []
+
+
+@pytest.mark.parametrize(
+    ("reason", "excuse", "returned", "excused"),
+    [
+        ("ACTIVITY_VOIDED", Excuse.LOSS, True, False),
+        ("RESERVATION_EXPIRED", Excuse.NOTHING, False, False),
+        ("RESERVATION_EXPIRED", Excuse.EXPIRY, False, True),
+        ("RESERVATION_EXPIRED", Excuse.LOSS, True, True),
+        ("NO_FINAL_STOCK", Excuse.EXPIRY, True, False),
+        ("NO_FINAL_STOCK", Excuse.LOSS, False, False),
+        ("NO_FINAL_STOCK", Excuse.LOSS, True, True),
+        ("DUPLICATE_ORDER", Excuse.LOSS, True, True),
+    ],
+)
+def test_a_reject_needs_an_excuse(
+    reason: str, excuse: Excuse, returned: bool, excused: bool
+) -> None:
+    sale = open_sale()
+    returned_ms = time.time_ns() // 1_000_000 - 1_000 if returned else 0
+    reservation_id = rejected(sale, "ann", reason)
+    counted: dict[str, int] = {}
+
+    found = rest._rejects(sale.activity_id, frozenset({excuse}), returned_ms, counted)
+
+    wanted = ([], {reason: 1}) if excused else ([f"rejected: {reservation_id} {reason}"], {})
+    assert (found, counted) == wanted
