@@ -8,6 +8,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
 from dlq_admin import permissions
 from dlq_admin.audit.export import export as export_lines
@@ -108,6 +109,7 @@ def _show(request: HttpRequest, *, status: int = 200, **more: Any) -> HttpRespon
             request,
             here="audit",
             title="Audit explorer",
+            page_url=reverse("dlq:audit"),
             page=rows,
             actor=actor,
             kind=kind,

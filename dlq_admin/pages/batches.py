@@ -221,6 +221,7 @@ def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
     people, lead = approvals_needed(batch_id)
     limits = [found.rate_cap, found.live_rate, found.governor_rate]
     return {
+        "page_url": reverse("dlq:batch", args=[batch_id]),
         "batch": found,
         "items": items,
         "after": items[-1].position if len(items) == _ITEMS else None,

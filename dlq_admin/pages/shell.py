@@ -28,7 +28,8 @@ def context(request: HttpRequest, *, title: str, here: str = "", **more: Any) ->
         request: of the page.
         title: of the page.
         here: which entry of the navigation this is.
-        more: the page's own.
+        more: the page's own; a page that also answers a POST gives its `page_url`, since its links
+            would be relative to the act's address.
 
     Cost: one statement, for the numbers beside the navigation.
     """

@@ -156,6 +156,7 @@ def show(
         message = message_view(pk) if pk is not None else None
     url = reverse("dlq:ticket", args=[ticket_id])
     context = {
+        "page_url": url,
         "ticket": found,
         "message": message,
         "tab": tab,

@@ -247,3 +247,28 @@ def test_an_edit_offers_only_what_is_free_and_becomes_a_plan_for_two() -> None:
     assert locked.status_code == 409
     assert "locked: quantity" in locked.content.decode()
     assert not ReplayBatch.objects.exists()
+
+
+def test_the_links_of_a_page_that_answers_a_post_lead_to_the_page() -> None:
+    ticket = harmless()
+    operator, auditor = client_of(person("operator")), client_of(person("auditor"))
+    message = DlqMessage.objects.get()
+    address = f"/admin/dlq/tickets/{ticket.pk}/"
+
+    refused = operator.post(
+        f"{address}assign/?tab=evidence", {"submission": key(), "assignee": "nobody"}
+    )
+    revealed = client_of(person("incident lead")).post(f"/admin/dlq/messages/{message.pk}/reveal/")
+    batch = planned(ticket, person("operator"))
+    wrong = operator.post(
+        f"/admin/dlq/batches/{batch.pk}/abort/", {"submission": key(), "reason": ""}
+    )
+    proven = auditor.post("/admin/dlq/audit/verify/")
+
+    for answer, status in ((refused, 409), (revealed, 200)):
+        assert answer.status_code == status
+        assert f'href="{address}?tab=domain&amp;message={message.pk}"' in answer.content.decode()
+        assert 'href="?' not in answer.content.decode()
+    assert wrong.status_code == 422
+    assert f'data-live="/admin/dlq/batches/{batch.pk}/?"' in wrong.content.decode()
+    assert 'action="/admin/dlq/audit/"' in proven.content.decode()
