@@ -34,10 +34,14 @@ class Pulse:
             self._parts.pop(part, None)
 
     def report(self, state: LoopState | None = None, **detail: Any) -> None:
-        """Set the state, and numbers for the heartbeat's detail (JSON values)."""
+        """Set the state, and numbers for the heartbeat's detail (JSON values).
+
+        `reason` is the state's: the next one does not keep it.
+        """
         with self._lock:
             if state is not None:
                 self._state = state
+                self._detail.pop("reason", None)
             self._detail.update(detail)
 
     def finish(self) -> None:
