@@ -7,3 +7,4 @@ class DlqAdminConfig(AppConfig):
     """The `dlq_admin` app."""
 
     name = "dlq_admin"
+    verbose_name = "Dead messages"

@@ -85,6 +85,7 @@ class DlqMessage(models.Model):
 
     class Meta:
         db_table = "dlq_message"
+        verbose_name = "dead message"
         constraints = [
             # In this order it also serves the search by message id.
             models.UniqueConstraint(
@@ -150,6 +151,7 @@ class DlqOccurrence(models.Model):
 
     class Meta:
         db_table = "dlq_occurrence"
+        verbose_name = "death"
         constraints = [
             models.UniqueConstraint(
                 fields=["message", "source", "origin"], name="dlq_occurrence_origin_uniq"

@@ -84,6 +84,7 @@ class ReplayBatch(models.Model):
 
     class Meta:
         db_table = "dlq_admin_replay_batch"
+        verbose_name_plural = "replay batches"
         default_permissions = ()
         constraints = [
             models.UniqueConstraint(

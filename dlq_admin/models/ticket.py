@@ -151,6 +151,7 @@ class SlaClock(models.Model):
 
     class Meta:
         db_table = "dlq_sla_clock"
+        verbose_name = "SLA clock"
         constraints = [
             models.UniqueConstraint(
                 fields=["ticket", "kind"],
