@@ -9,7 +9,7 @@ from dlq_admin.selectors.messages import MessageLine, line_of
 
 LIMIT: Final = 50
 _SHORTEST: Final = 8  # "evt_" and four characters: fewer would be half of the table
-_BY_PREFIX: Final = {"evt_": "msg", "rsv_": "rsv", "ord_": "order", "req_": "order"}
+_BY_PREFIX: Final = {"evt_": "msg", "rsv_": "rsv", "ord_": "order"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +28,8 @@ def parse(query: str) -> tuple[str, str]:
     kind, colon, value = text.partition(":")
     if colon and kind.lower() in ("msg", "rsv", "order", "user", "ticket"):
         return kind.lower(), value.strip()
+    if text.startswith("req_"):  # a purchase's ids share their ULID
+        return "order", f"ord_{text.removeprefix('req_')}"
     for beginning, meant in _BY_PREFIX.items():
         if text.startswith(beginning):
             return meant, text
@@ -47,6 +49,8 @@ def find(query: str) -> Found:
     kind, value = parse(query)
     if not kind:
         return Found(why="Say what it is: msg: rsv: order: user: ticket: before the id.")
+    if kind == "ticket":
+        return Found(why="A ticket has a number.")
     if kind != "user" and len(value) < _SHORTEST:
         return Found(why=f"Write at least {_SHORTEST} characters of the id.")
     if kind == "msg":

@@ -139,7 +139,7 @@ def test_search_finds_by_the_beginning_of_each_id() -> None:
     asked = [
         f"msg:{message.message_id[:-4]}", f"rsv:{message.reservation_id[:-4]}",
         f"order:{message.order_id[:-4]}", "user:ana@example.com", message.message_id,
-        message.reservation_id, message.order_id,
+        message.reservation_id, message.order_id, message.order_id.replace("ord_", "req_"),
     ]  # fmt: skip
 
     for query in asked:
@@ -148,6 +148,8 @@ def test_search_finds_by_the_beginning_of_each_id() -> None:
 
     goes = client.get("/admin/dlq/search/", {"q": f"ticket:{ticket.pk}"})
     assert goes.headers["Location"] == f"/admin/dlq/tickets/{ticket.pk}/"
+    numberless = client.get("/admin/dlq/search/", {"q": "ticket:abcdefghij"}).context["found"]
+    assert (numberless.rows, numberless.why) == ((), "A ticket has a number.")
     for harmless in ("%", "msg:", "msg:evt", "nothing:x", "\x00", "ticket:999999999999999999999"):
         assert client.get("/admin/dlq/search/", {"q": harmless}).status_code == 200
     assert client.get("/admin/dlq/search/", {"q": "msg:evt_%%%%%"}).context["found"].rows == []
