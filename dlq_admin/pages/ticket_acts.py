@@ -42,14 +42,14 @@ def _open(ticket: TicketView, user: "User") -> str:
     return "the ticket is over" if ticket.over else ""
 
 
-def _cannot_wait(ticket: TicketView, user: "User") -> str:
-    may = _T.WAITING in TICKET_ALLOWED[ticket.status]
-    return "" if may else f"not while it is {ticket.status.lower()}"
+def _may_become(to: TicketStatus) -> Callable[[TicketView, "User"], str]:
+    """Return why a ticket cannot go to a state; empty when it can."""
 
+    def blocked(ticket: TicketView, user: "User") -> str:
+        may = to in TICKET_ALLOWED[ticket.status]
+        return "" if may else f"not while it is {ticket.status.lower()}"
 
-def _cannot_merge(ticket: TicketView, user: "User") -> str:
-    may = _T.MERGED in TICKET_ALLOWED[ticket.status]
-    return "" if may else f"not while it is {ticket.status.lower()}"
+    return blocked
 
 
 def _no_discard(ticket: TicketView, user: "User") -> str:
@@ -148,11 +148,13 @@ ACTS: Final = Table(
         ),
         Act(
             name="park", label="Let it wait", permission=permissions.TRIAGE_TICKET, form=ParkForm,
-            call=park, done="It waits, and so do its clocks.", blocked=_cannot_wait,
+            call=park, done="It waits, and so do its clocks.",
+            blocked=_may_become(_T.WAITING),
         ),
         Act(
             name="merge", label="Merge into another", permission=permissions.TRIAGE_TICKET,
-            form=MergeForm, call=tickets.merge, done="Merged.", blocked=_cannot_merge, danger=True,
+            form=MergeForm, call=tickets.merge, done="Merged.", danger=True,
+            blocked=_may_become(_T.MERGED),
         ),
     )
 )  # fmt: skip
@@ -188,4 +190,6 @@ def builds_of(group: str) -> list[int]:
 
 def next_step(ticket: TicketView) -> str:
     """Return what usually comes next, in a sentence; empty when nothing does."""
+    if ticket.status is _T.VERIFYING and ticket.open:
+        return "Next: plan what is still open; then check the invariants and close."
     return _NEXT.get(ticket.status, "")
