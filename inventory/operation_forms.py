@@ -133,6 +133,7 @@ class EditForm(OperationForm):
             self.fields[f"limit_{sku.sku_id}"] = forms.IntegerField(
                 min_value=1, label=f"Limit per user: {sku.name}", initial=sku.limit_per_user
             )
+        self.order_fields([name for name in self.fields if name != "reason"])
 
     def arguments(self) -> dict[str, Any]:
         """Add the wish and the version that was shown."""
