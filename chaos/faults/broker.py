@@ -3,38 +3,27 @@
 import io
 import random
 import time
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chaos.faults.scene import Scene
 from chaos.plan import PlannedFault
 
+if TYPE_CHECKING:
+    from messaging.broker.base import OutgoingMessage
+
 _COPIES: Final = 3
 _READ_ONLY, _READ_WRITE = 4, 6
 _SENT: Final = """
-SELECT topic, tag, event_id, keys, payload, properties, deliver_at_ms FROM messaging_outbox
+SELECT topic, tag, event_id, keys, payload, properties FROM messaging_outbox
  WHERE state = 1 AND payload IS JSON OBJECT AND (payload::jsonb ->> 'activity_id') = %s::text
  ORDER BY id
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Copy:
-    """A message of the sale, as it was sent."""
-
-    topic: str
-    tag: str
-    message_id: str
-    keys: tuple[str, ...]
-    body: bytes
-    properties: dict[str, str]
-
-
 def _storm(scene: Scene, fault: PlannedFault) -> str:
     """Send everything that this sale ever sent again, three times, shuffled."""
     from messaging.broker import broker
-    from messaging.broker.base import OutgoingMessage, SendOutcome
-    from messaging.topology import ORDER_TIMEOUT
+    from messaging.broker.base import SendOutcome
 
     copies = [*_order_messages(scene), *_outbox_messages(scene)] * _COPIES
     random.Random(scene.activity_id).shuffle(copies)
@@ -42,28 +31,14 @@ def _storm(scene: Scene, fault: PlannedFault) -> str:
     sent = 0
     try:
         for copy in copies:
-            result = producer.send(
-                [
-                    OutgoingMessage(
-                        topic=copy.topic,
-                        message_id=copy.message_id,
-                        body=copy.body,
-                        tag=copy.tag,
-                        keys=copy.keys,
-                        properties=copy.properties,
-                        # now: long before its time, which only the row may judge
-                        deliver_at_ms=1 if copy.topic == ORDER_TIMEOUT else None,
-                    )
-                ],
-                timeout_ms=2_000,
-            )
+            result = producer.send([copy], timeout_ms=2_000)
             sent += result.outcome is SendOutcome.CONFIRMED
     finally:
         producer.close()
     return "" if sent else "nothing had been sent yet"
 
 
-def _order_messages(scene: Scene) -> list[_Copy]:
+def _order_messages(scene: Scene) -> "list[OutgoingMessage]":
     from inventory import verbs
     from inventory.gate import gate
     from orders.scan.resend import create_order_message
@@ -76,33 +51,25 @@ def _order_messages(scene: Scene) -> list[_Copy]:
         )
     ]
     found = gate().run(verbs.reservations(activity_id=scene.activity_id, reservation_ids=ids))
-    messages = [create_order_message(r, send_attempt=9) for r in found if r is not None]
-    return [
-        _Copy(
-            topic=m.topic,
-            tag=m.tag,
-            message_id=m.message_id,
-            keys=m.keys,
-            body=m.body,
-            properties=dict(m.properties),
-        )
-        for m in messages
-    ]
+    return [create_order_message(r, send_attempt=9) for r in found if r is not None]
 
 
-def _outbox_messages(scene: Scene) -> list[_Copy]:
+def _outbox_messages(scene: Scene) -> "list[OutgoingMessage]":
+    from messaging.broker.base import OutgoingMessage
+    from messaging.topology import ORDER_TIMEOUT
+
     return [
-        _Copy(
+        OutgoingMessage(
             topic=topic,
             tag=tag,
             message_id=event_id,
             keys=tuple(keys.split()),
             body=payload.encode(),
             properties={"message_id": event_id, "origin_topic": topic, **properties},
+            # now: long before its time, which only the row may judge
+            deliver_at_ms=1 if topic == ORDER_TIMEOUT else None,
         )
-        for topic, tag, event_id, keys, payload, properties, _ in scene.sql(
-            _SENT, scene.activity_id
-        )
+        for topic, tag, event_id, keys, payload, properties in scene.sql(_SENT, scene.activity_id)
     ]
 
 

@@ -27,13 +27,11 @@ class Scene:
     sku_ids: tuple[int, ...]
     redis_returned_ms: int = 0
     copy_taken_ms: int = 0
-    rebuilt: list[str] = field(default_factory=list)
     heavy: threading.Lock = field(default_factory=threading.Lock)
 
-    def sql(self, query: str, *args: Any, database: str = "") -> list[tuple[Any, ...]]:
+    def sql(self, query: str, *args: Any) -> list[tuple[Any, ...]]:
         """Run a statement past the wires, as the cluster's owner."""
         postgres: Any = self.machine.stack.service("postgres")
-        url = postgres.url(database=database) if database else postgres.url()
-        with psycopg.connect(url, autocommit=True, connect_timeout=3) as db:
+        with psycopg.connect(postgres.url(), autocommit=True, connect_timeout=3) as db:
             cursor = db.execute(query, args)
             return cursor.fetchall() if cursor.description else []
