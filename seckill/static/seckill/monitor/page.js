@@ -115,9 +115,9 @@ function vitals(state, sale) {
   const oversold = sum(sale.units.map((row) => ({ n: Math.max(0, -row.difference) })), "n");
   const missing = sum(sale.units.map((row) => ({ n: Math.max(0, row.difference) })), "n");
   tiles.push(["oversold", "Oversold", count(oversold), missing ? `${count(missing)} units unexplained` : "every unit explained", oversold || missing ? "bad" : "good"]);
-  tiles.push(["lag", "Order lag", system ? `${seconds(system.order_lag_s)} s` : "–", system ? `draining ${rate(system.order_drain_per_s)} /s` : "", tone(system?.order_lag_s, limits.lag_s)]);
-  tiles.push(["pending", "Unsent, oldest", `${seconds(sale.pending_age_s)} s`, `${count(sale.pending)} of ${count(sale.max_pending)} pending`, tone(sale.pending_age_s, limits.pending_age_s)]);
-  tiles.push(["open", "Without order, oldest", `${seconds(sale.open_age_s)} s`, `${count(sale.open)} of ${count(sale.max_open)} open`, tone(sale.open_age_s, limits.order_age_s)]);
+  tiles.push(["lag", "Order lag", system ? seconds(system.order_lag_s) : "–", system ? `draining ${rate(system.order_drain_per_s)} /s` : "", tone(system?.order_lag_s, limits.lag_s)]);
+  tiles.push(["pending", "Unsent, oldest", seconds(sale.pending_age_s), `${count(sale.pending)} of ${count(sale.max_pending)} pending`, tone(sale.pending_age_s, limits.pending_age_s)]);
+  tiles.push(["open", "Without order, oldest", seconds(sale.open_age_s), `${count(sale.open)} of ${count(sale.max_open)} open`, tone(sale.open_age_s, limits.order_age_s)]);
   tiles.push(["tx", "Transaction p99", snapshot.tx_p99_ms === null ? "–" : `${count(Math.round(snapshot.tx_p99_ms))} ms`,
     snapshot.tx_p99_ms === null ? "no orders just now" : snapshot.pool_wait_p95_ms === null ? "no wait for a connection" : `pool wait p95 ${count(Math.round(snapshot.pool_wait_p95_ms))} ms`, tone(snapshot.tx_p99_ms, limits.tx_p99_ms)]);
   if (governor) {
@@ -131,7 +131,7 @@ function vitals(state, sale) {
     const silent = sum(system.roles, "silent");
     const stuck = system.groups.filter((group) => group.state !== "RUNNING").length;
     tiles.push(["workers", "Workers", count(alive), silent ? `${count(silent)} fell silent` : stuck ? `${stuck} groups do not receive` : alive ? "all beat" : "nobody beats", silent || stuck ? "warn" : alive ? "good" : "bad"]);
-    tiles.push(["dead", "Quarantine", count(system.quarantine_open), system.quarantine_open ? `oldest ${seconds(system.quarantine_oldest_s)} s` : "nothing waits for a person", system.quarantine_open ? "bad" : "good"]);
+    tiles.push(["dead", "Quarantine", count(system.quarantine_open), system.quarantine_open ? `oldest ${seconds(system.quarantine_oldest_s)}` : "nothing waits for a person", system.quarantine_open ? "bad" : "good"]);
   }
   const home = $("vitals");
   only(home, tiles.map(([key]) => key));
@@ -190,9 +190,9 @@ function plots(state, sale, series) {
   const shared = { times, until, windowMs: WINDOW_MS };
   const late = [["order lag", series.all("lag"), "ordered"], ["unsent, oldest", series.sale(POINT.pendingAge), "requests"], ["without order, oldest", series.sale(POINT.openAge), "unpaid"]];
   const last = (values) => values.at(-1);
-  lines($("late"), { ...shared, atLeast: 1, series: late.map(([, values, kind]) => ({ values, tone: kind })), format: (value) => `${seconds(value)} s`,
+  lines($("late"), { ...shared, atLeast: 1, series: late.map(([, values, kind]) => ({ values, tone: kind })), format: seconds,
     limits: limits.lag_s ? [{ value: limits.lag_s[0], tone: "warn" }, { value: limits.lag_s[1], tone: "bad" }] : [] });
-  legend($("late-legend"), late.map(([name, values, kind]) => [name, `${seconds(last(values))} s`, kind]));
+  legend($("late-legend"), late.map(([name, values, kind]) => [name, seconds(last(values)), kind]));
   band($("levels"), { ...shared, labels: series.all("lvl"), toneOf: (level) => LEVEL_TONE[level] || "quiet" });
 
   const kinds = [["paid", POINT.paidUnits, "paid"], ["unpaid", POINT.unpaid, "unpaid"], ["reserved", POINT.reserved, "accepted"], ["at the gate", POINT.atGate, "gate"], ["withheld", POINT.withheld, "withheld"]];

@@ -12,10 +12,11 @@ export function rate(value) {
   return value >= 100 ? whole.format(Math.round(value)) : value.toFixed(1);
 }
 
+// 0.4 → 0.4 s; 960 → 16 min
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 10) return value.toFixed(1);
-  return value < 600 ? String(Math.round(value)) : `${Math.round(value / 60)} min`;
+  if (value < 10) return `${value.toFixed(1)} s`;
+  return value < 600 ? `${Math.round(value)} s` : `${Math.round(value / 60)} min`;
 }
 
 export function span(ms) {
