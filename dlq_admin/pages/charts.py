@@ -7,9 +7,9 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 _WIDTH: Final = 640
-_HEIGHT: Final = 150
+_HEIGHT: Final = 156
 _LEFT: Final = 34
-_BOTTOM: Final = 20
+_BOTTOM: Final = 26
 
 
 def sparkline(values: Sequence[int], *, label: str) -> SafeString:
