@@ -1,53 +1,31 @@
 """Evidence in the admin's own lists: read only. The desk itself is at /admin/dlq/."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
-from django.core.paginator import Paginator
 from django.http import HttpRequest
-from django.utils.functional import cached_property
 
 from dlq_admin import permissions
 from dlq_admin.models.audit import AuditEvent
 from dlq_admin.models.message import DlqMessage, DlqOccurrence, FailureGroup
 from dlq_admin.models.replay import Approval, DryRun, InvariantRun, ReplayBatch, ReplayItem
 from dlq_admin.models.ticket import SlaClock, Ticket
-
-_MOST_ROWS = 1_000
-
-if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[Any]
-else:
-    _ModelAdmin = admin.ModelAdmin
+from orders.operators import read_only
 
 
-class CappedPaginator(Paginator):  # type: ignore[type-arg]
+class CappedPaginator(read_only.BoundedPaginator):
     """Counts no further than it shows."""
 
-    @cached_property
-    def count(self) -> int:
-        rows: Any = self.object_list
-        return len(rows.values_list("pk", flat=True)[:_MOST_ROWS])
+    most_rows = 1_000
 
 
-class Evidence(_ModelAdmin):
+class Evidence(read_only.Evidence):
     """Rows that nobody adds, changes or deletes by hand; seen with the console's own permission."""
 
     permission = permissions.VIEW_CONSOLE
-    show_full_result_count = False
     paginator = CappedPaginator
-    list_per_page = 50
     ordering = ("-pk",)
     actions = None
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(self.permission)

@@ -9,8 +9,6 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 
-_MOST_ROWS = 5_000
-
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
 else:
@@ -20,11 +18,13 @@ else:
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     """Counts no further than it shows: a count of millions of orders would read them all."""
 
+    most_rows = 5_000
+
     @cached_property
     def count(self) -> int:
-        """Rows, up to 5 000."""
+        """Rows, up to `most_rows`."""
         rows: Any = self.object_list
-        return len(rows.values_list("pk", flat=True)[:_MOST_ROWS])
+        return len(rows.values_list("pk", flat=True)[: self.most_rows])
 
 
 class Evidence(_ModelAdmin):
