@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -73,7 +74,10 @@ class Wire:
         """Reset every connection."""
         for writer in list(self.writers):
             # Without lingering the kernel sends a reset, not a polite end.
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            with suppress(OSError):  # it has ended by itself just now
+                writer.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, _RESET
+                )
             writer.transport.abort()
 
 
