@@ -1,12 +1,13 @@
 """The fault search: the same seed is the same plan, a tampered sale is noticed, a short run."""
 
-import asyncio
 import json
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,24 +59,22 @@ def test_a_fault_counts_as_survived_when_it_struck_and_nothing_broke() -> None:
 # -- wires --------------------------------------------------------------------------------------
 
 
+class _Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a wire that is cut
+            while data := self.request.recv(1_000):
+                self.request.sendall(data)
+
+
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """A server that sends everything back."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1_000):
-            writer.write(data)
-        writer.close()
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, HOST, 0), loop).result(5)
-    yield server.sockets[0].getsockname()[1]
-    loop.call_soon_threadsafe(server.close)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(5)
-    loop.close()
+    """A server that sends everything back; at the end each connection is closed and awaited."""
+    with socketserver.ThreadingTCPServer((HOST, 0), _Echo) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join(5)
 
 
 @pytest.fixture
