@@ -40,10 +40,10 @@ INSERT INTO messaging_quarantine (consumer_group, message_id, source, status, to
 INSERT INTO dlq_message (consumer_group, message_id, quarantine_id, failure_group_id, ticket_id,
         status, resolution, evidence, source, topic, tag, keys, properties, body, body_sha256,
         error_class, error, reservation_id, order_id, user_id, trace_id, occurrence_count,
-        replay_count, version, first_seen_at, last_seen_at)
+        version, first_seen_at, last_seen_at)
     SELECT q.consumer_group, q.message_id, q.id, t.failure_group_id, t.id, 'OPEN', '', '{}',
         'CONSUMER', q.topic, q.tag, '', '{}', q.body, q.body_sha256, 'BENCH', '',
-        q.reservation_id, replace(q.reservation_id, 'rsv_', 'ord_'), q.user_id, '', 1, 0, 1,
+        q.reservation_id, replace(q.reservation_id, 'rsv_', 'ord_'), q.user_id, '', 1, 1,
         now() - q.id * interval '1 second', now()
     FROM messaging_quarantine q
     JOIN (SELECT id, failure_group_id, row_number() OVER () AS n FROM dlq_ticket) t

@@ -78,7 +78,6 @@ class DlqMessage(models.Model):
     valid_until = models.DateTimeField(null=True)
     trace_id = models.CharField(max_length=32, default="")
     occurrence_count = models.IntegerField(default=1)
-    replay_count = models.IntegerField(default=0)  # by people; the third needs the incident lead
     version = models.IntegerField(default=1)  # + 1 with every change: part of a plan's hash
     first_seen_at = models.DateTimeField(db_default=Now())
     last_seen_at = models.DateTimeField(db_default=Now())

@@ -6,8 +6,8 @@ editor and plan_hash, and a trigger freezes the rest.
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import F, Max, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce, Now
 
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.ticket import Ticket
@@ -230,3 +230,10 @@ class InvariantRun(models.Model):
 
     def __str__(self) -> str:
         return "PASS" if self.passed else "FAIL"
+
+
+def replays_made() -> Coalesce:
+    """Return the column of dead messages: how often people replayed each, counting what was sent."""
+    sent = ReplayItem.objects.filter(message=OuterRef("pk"), send_tries__gt=0)
+    most = sent.order_by().values("message").annotate(most=Max("replay_count")).values("most")
+    return Coalesce(Subquery(most), 0)

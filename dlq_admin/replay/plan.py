@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict, Unpack
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max
 from django.utils import timezone
 from ulid import ULID
 
@@ -25,7 +24,7 @@ from dlq_admin.dry_run.plan_hash import batch_hash
 from dlq_admin.dry_run.run import lifetime, look
 from dlq_admin.dry_run.verdict import PLANNABLE
 from dlq_admin.models.message import DlqMessage
-from dlq_admin.models.replay import ReplayBatch, ReplayItem
+from dlq_admin.models.replay import ReplayBatch, ReplayItem, replays_made
 from dlq_admin.replay.editing import EditRefused, edited_difference
 from dlq_admin.replay.refusals import PlanRefused
 from dlq_admin.states import (
@@ -275,7 +274,8 @@ def _store(
         idempotency_key=key,
         expires_at=expires_at,
     )
-    counts = _replay_counts(usable)
+    planned = DlqMessage.objects.filter(pk__in=[dead.pk for dead in usable])
+    counts = dict(planned.annotate(made=replays_made()).values_list("pk", "made"))
     ReplayItem.objects.bulk_create(
         ReplayItem(
             batch=batch,
@@ -289,7 +289,7 @@ def _store(
             body=dead.body if dead.pk in edits else None,
             edit_diff=edits[dead.pk][1] if dead.pk in edits else None,
             needs_extension=seen[dead.pk].judgement.needs_extension,
-            replay_count=counts.get(dead.pk, 0) + 1,
+            replay_count=counts[dead.pk] + 1,
             snapshot={"versions": dict(seen[dead.pk].versions)},
         )
         for position, dead in enumerate(usable)
@@ -318,15 +318,6 @@ def _store(
         matched=matched,
         excluded=dict(excluded),
         expires_at=expires_at,
-    )
-
-
-def _replay_counts(found: Sequence[Dead]) -> dict[int, int]:
-    """Return how often people replayed each message: attempts that reached the outbox."""
-    return dict(
-        ReplayItem.objects.filter(message_id__in=[dead.pk for dead in found], send_tries__gt=0)
-        .values_list("message_id")
-        .annotate(Max("replay_count"))
     )
 
 

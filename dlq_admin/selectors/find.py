@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dlq_admin.models.message import DlqMessage
-from dlq_admin.selectors.messages import MessageLine, line_of
+from dlq_admin.selectors.messages import MessageLine, newest_lines
 
 LIMIT: Final = 50
 _SHORTEST: Final = 8  # "evt_" and four characters: fewer would be half of the table
@@ -63,11 +63,9 @@ def find(query: str) -> Found:
 
 
 def _found(**wanted: str) -> Found:
-    rows = list(
-        DlqMessage.objects.filter(**wanted).defer("body", "properties").order_by("-pk")[: LIMIT + 1]
-    )
+    rows = newest_lines(DlqMessage.objects.filter(**wanted), limit=LIMIT + 1)
     return Found(
-        rows=[line_of(row) for row in rows[:LIMIT]],
+        rows=rows[:LIMIT],
         more=len(rows) > LIMIT,
         reservation_id=next((row.reservation_id for row in rows if row.reservation_id), ""),
     )

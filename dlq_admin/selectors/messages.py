@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from django.db.models import QuerySet
+
 from dlq_admin.models.message import DlqMessage, DlqOccurrence
+from dlq_admin.models.replay import replays_made
 from dlq_admin.states import MessageStatus
 
 DEATHS_SHOWN: Final = 50
@@ -70,8 +73,13 @@ class MessageView:
     deaths: Sequence[Death]
 
 
-def line_of(row: DlqMessage) -> MessageLine:
-    """Return a row as a list shows it."""
+def newest_lines(rows: QuerySet[DlqMessage], *, limit: int) -> list[MessageLine]:
+    """Return the newest of the rows as a list shows them. One statement."""
+    newest = rows.defer("body", "properties").annotate(made=replays_made()).order_by("-pk")[:limit]
+    return [_line_of(row, replays=row.made) for row in newest]
+
+
+def _line_of(row: DlqMessage, *, replays: int) -> MessageLine:
     return MessageLine(
         id=row.pk,
         ticket_id=row.ticket_id,
@@ -81,7 +89,7 @@ def line_of(row: DlqMessage) -> MessageLine:
         status=row.status,
         resolution=row.resolution,
         occurrences=row.occurrence_count,
-        replays=row.replay_count,
+        replays=replays,
         valid_until=row.valid_until,
         first_at=row.first_seen_at,
     )
@@ -90,12 +98,12 @@ def line_of(row: DlqMessage) -> MessageLine:
 def message_page(*, ticket_id: int, before: int, limit: int) -> list[MessageLine]:
     """Return a ticket's messages with smaller keys, the newest first. One statement."""
     rows = DlqMessage.objects.filter(ticket_id=ticket_id, pk__lt=before)
-    return [line_of(row) for row in rows.defer("body", "properties").order_by("-pk")[:limit]]
+    return newest_lines(rows, limit=limit)
 
 
 def message_view(message_pk: int) -> MessageView | None:
     """Return one message; None when there is none. Two statements."""
-    row = DlqMessage.objects.filter(pk=message_pk).first()
+    row = DlqMessage.objects.annotate(made=replays_made()).filter(pk=message_pk).first()
     if row is None:
         return None
     return MessageView(
@@ -115,7 +123,7 @@ def message_view(message_pk: int) -> MessageView | None:
         error=row.error,
         reservation_id=row.reservation_id,
         order_id=row.order_id,
-        replays=row.replay_count,
+        replays=row.made,
         valid_until=row.valid_until,
         first_at=row.first_seen_at,
         deaths=_deaths(row.pk),

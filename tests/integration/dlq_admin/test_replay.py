@@ -8,6 +8,7 @@ from dlq_admin.models import AuditEvent, ReplayItem
 from dlq_admin.replay import selectors
 from dlq_admin.replay.refusals import PlanRefused, StaleState
 from dlq_admin.replay.worker import run_round
+from dlq_admin.selectors.messages import message_view
 from dlq_admin.states import BatchStatus, ItemStatus
 from messaging import quarantine
 from messaging.consumer import GroupConsumer
@@ -130,6 +131,9 @@ def test_a_replay_of_what_was_replayed_changes_nothing(desk: Desk, lost: Lost) -
 
     second = item(dead)
     assert (second.verdict, second.replay_count) == ("NOOP", 2)
+    shown = message_view(second.message_id)
+    assert shown is not None
+    assert shown.replays == 2
     assert second.status == ItemStatus.VERIFIED
     assert second.evidence["outcome"] == ItemStatus.PROCESSED_IDEMPOTENT
     assert one_order(sale)
