@@ -233,7 +233,7 @@ class InvariantRun(models.Model):
 
 
 def replays_made() -> Coalesce:
-    """Return the column of dead messages: how often people replayed each, counting what was sent."""
+    """Return the column of dead messages that counts how often people replayed each (sent only)."""
     sent = ReplayItem.objects.filter(message=OuterRef("pk"), send_tries__gt=0)
     most = sent.order_by().values("message").annotate(most=Max("replay_count")).values("most")
     return Coalesce(Subquery(most), 0)
