@@ -5,8 +5,8 @@ what a killed run left behind.
 """
 
 import configparser
-import ctypes
 import http.client
+import os
 import re
 import shlex
 import shutil
@@ -18,6 +18,7 @@ import xmlrpc.client
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -25,11 +26,12 @@ import psutil  # type: ignore[import-untyped,unused-ignore]
 from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped,unused-ignore]
 
 from devstack import processes as pids
+from seckill.demo.parent_death import signal_when_parent_dies
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent.parent
 _STOP_GRACE_S: Final = 12  # the loops promise to end within 10 s
-_PR_SET_PDEATHSIG: Final = 1
 _FAILED_STARTS: Final = 3
+_FOLDER: Final = "SECKILL_SUPERVISED_IN"  # stands in the environment of all that run in a folder
 _EXITED: Final = re.compile(r" exited: (\S+) ")
 
 
@@ -107,19 +109,19 @@ class Supervisor:
                 [
                     sys.executable,
                     "-m",
-                    "supervisor.supervisord",
+                    "seckill.demo.supervisord",
                     "-n",
                     "-s",
                     "-c",
                     str(configuration),
                 ],
-                env=self._environment,
+                env={**self._environment, _FOLDER: str(self.folder)},
                 cwd=CHECKOUT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is ours: we stop them in order
-                preexec_fn=_die_with_parent,
+                preexec_fn=partial(signal_when_parent_dies, signal.SIGTERM),
             )
         pids.save_record(path=self._record, pid=self._process.pid)
         pids.wait_until(lambda: self._answers() or self._ended(), timeout_s=10)
@@ -195,6 +197,7 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 _kill_tree(process.pid)
                 process.wait(timeout=5)
+            self._end_orphans()
             self._record.unlink(missing_ok=True)
         if self._socket_folder is not None:
             shutil.rmtree(self._socket_folder, ignore_errors=True)
@@ -204,11 +207,19 @@ class Supervisor:
         """End the supervisor of a run that was killed in this folder, with all it started."""
         old = pids.find(pids.load_record(self._record))
         if old is not None:
-            children = old.children(recursive=True)
             pids.stop(old, soft_signal=signal.SIGTERM, grace_s=_STOP_GRACE_S + 5)
-            for child in children:
-                pids.send_signal(child, signal.SIGKILL)
+        self._end_orphans()
         self._record.unlink(missing_ok=True)
+
+    def _end_orphans(self) -> None:
+        """End what outlived a supervisor of this folder: its environment tells whose it was."""
+        for process in psutil.process_iter():
+            try:
+                ours = process.environ().get(_FOLDER) == str(self.folder)
+            except (psutil.Error, OSError):
+                continue
+            if ours and process.pid != os.getpid():
+                pids.send_signal(process, signal.SIGKILL)
 
     def _call(self, method: str, *arguments: object) -> Any:
         transport = SupervisorTransport(None, None, f"unix://{self._socket_folder}/rpc")
@@ -272,16 +283,11 @@ def _write_configuration(
         config.write(stream)
 
 
-def _die_with_parent() -> None:
-    """Get SIGTERM when the parent dies (Linux; elsewhere the next start ends what is left)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def _kill_tree(pid: int) -> None:
     try:
         root = psutil.Process(pid)
-        for process in [*root.children(recursive=True), root]:
+        # The root first: it would start again what dies before it.
+        for process in [root, *root.children(recursive=True)]:
             pids.send_signal(process, signal.SIGKILL)
     except psutil.NoSuchProcess:
         return

@@ -67,6 +67,32 @@ def test_a_program_that_never_starts_is_named_with_its_log(supervisor):
         poll(supervisor.check)
 
 
+def _supervisord(pid: int) -> int:
+    return psutil.Process(pid).ppid()
+
+
+def test_processes_do_not_outlive_a_supervisor_that_is_killed(supervisor):
+    supervisor.start([Program(name="pair", argv=SLEEPER, count=2)])
+    pair = poll(lambda: p if len(p := pids(supervisor, "pair")) == 2 else None)
+
+    os.kill(_supervisord(pair[0]), signal.SIGKILL)
+
+    poll(lambda: [pid for pid in pair if psutil.pid_exists(pid)] == [])
+
+
+def test_what_ignores_the_end_of_its_supervisor_is_ended_by_the_next_stop(supervisor):
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)"
+    argv = (sys.executable, "-c", f"{stubborn}; time.sleep(600)")
+    supervisor.start([Program(name="stubborn", argv=argv)])
+    (pid,) = poll(lambda: pids(supervisor, "stubborn"))
+    poll(lambda: "deaf" in (supervisor.logs / "stubborn.log").read_text())
+    os.kill(_supervisord(pid), signal.SIGKILL)
+
+    supervisor.stop()
+
+    poll(lambda: not psutil.pid_exists(pid))
+
+
 def test_a_later_start_ends_what_a_killed_run_left(tmp_path):
     script = f"""
 import sys, time
