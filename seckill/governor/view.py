@@ -124,7 +124,7 @@ def decode(raw: bytes | str) -> GovernorView | None:
     """Read a published view; None for whatever no governor of ours can have written."""
     try:
         view = msgspec.json.decode(raw, type=GovernorView)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):  # nested too deeply; no text
         return None
     sane = (
         0 <= view.entry_rate < float("inf")

@@ -73,7 +73,12 @@ def test_a_decision_is_seen_within_a_second_and_ends_by_itself() -> None:
         '{"level":"NORMAL","entry_rate":1,"groups":{"g":{"workers":1,"batch":0}},"reasons":[],'
         '"decided_at_ms":1}',
         '{"level":"NORMAL","entry_rate":1,"groups":{},"reasons":[],"decided_at_ms":1,"stale":true}',
+        '{"level":"NORMAL","entry_rate":1,"groups":{},"reasons":[],"decided_at_ms":1,"signals":{"a":'
+        + "[" * 100_000
+        + "]" * 100_000
+        + "}}",
     ],
+    ids=lambda text: text[:100],
 )
 def test_what_no_governor_wrote_is_a_throttle(redis_client: Any, text: str) -> None:
     publish(level=Level.NORMAL)
@@ -83,6 +88,9 @@ def test_what_no_governor_wrote_is_a_throttle(redis_client: Any, text: str) -> N
 
     poll(lambda: current().stale)
     assert current().level is Level.THROTTLE
+
+    publish(level=Level.NORMAL)  # whoever read it reads on
+    poll(lambda: not current().stale)
 
 
 def test_a_decision_of_a_wrong_type_is_a_throttle(redis_client: Any) -> None:
