@@ -26,6 +26,7 @@ _LAG: Final = "rocketmq_consumer_lag_messages"
 _READY: Final = "rocketmq_consumer_ready_messages"
 _INFLIGHT: Final = "rocketmq_consumer_inflight_messages"
 _LAG_MS: Final = "rocketmq_consumer_lag_latency_milliseconds"
+_MOST: Final = float(2**53)
 _SUMS: Final = frozenset({_LAG, _READY, _INFLIGHT})
 
 log = structlog.get_logger(__name__)
@@ -75,7 +76,7 @@ def parse_backlogs(text: str) -> dict[str, BrokerBacklog]:
     """Read the exporter's page.
 
     Raises:
-        ExporterAway: it is no page of metrics.
+        ExporterAway: it is no page of metrics, or one of our numbers is none.
     """
     ours = {physical_group(group.name): group.name for group in GROUPS}
     sums: Mapping[str, dict[str, float]] = defaultdict(dict)
@@ -91,12 +92,14 @@ def parse_backlogs(text: str) -> dict[str, BrokerBacklog]:
                 group = ours.get(sample.labels.get("consumer_group", ""))
                 if group is None:
                     continue
+                if not abs(sample.value) < _MOST:  # nor NaN
+                    raise ExporterAway(f"{sample.name} of {group} is {sample.value}")
                 found = sums[group]
                 if sample.name in _SUMS:
                     found[sample.name] = found.get(sample.name, 0.0) + sample.value
                 elif sample.name == _LAG_MS:
                     found[_LAG_MS] = max(found.get(_LAG_MS, 0.0), sample.value)
-    except ValueError as error:
+    except (ValueError, LookupError) as error:  # the parser raises either
         raise ExporterAway(f"not a page of metrics: {error}") from error
     return {
         group: BrokerBacklog(

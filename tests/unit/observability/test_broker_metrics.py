@@ -111,6 +111,8 @@ def test_without_an_exporter_nothing_is_claimed(serve: Serve, settings: Any, url
     [
         (500, "", "HTTP 500"),
         (200, "rocketmq_consumer_lag_messages{ broken", "not a page"),
+        # the parser's IndexError
+        (200, 'rocketmq_consumer_l}ag_messages{consumer_group="x", =topic="y"} 3', "not a page"),
     ],
 )
 def test_an_odd_answer_is_an_exporter_that_is_away(
@@ -119,3 +121,9 @@ def test_an_odd_answer_is_an_exporter_that_is_away(
     url = serve(status, text)
     with pytest.raises(ExporterAway, match=what):
         read_backlogs(url)
+
+
+@pytest.mark.parametrize("number", ["NaN", "+Inf", "-Inf", "1e300"])
+def test_a_number_that_is_none_is_an_exporter_that_is_away(number: str) -> None:
+    with pytest.raises(ExporterAway, match="rocketmq_consumer_lag_messages"):
+        parse_backlogs(page().replace(" 7\n", f" {number}\n"))
