@@ -55,6 +55,8 @@ def _may_become(to: TicketStatus) -> Callable[[TicketView, "User"], str]:
 def _no_discard(ticket: TicketView, user: "User") -> str:
     if ticket.status is not _T.CLASSIFIED or ticket.disposition != Disposition.DISCARD:
         return "only when it is classified for discard"
+    if ticket.held == 1:
+        return "1 buyer's unit hangs on it"
     return f"{ticket.held} buyers' units hang on it" if ticket.held else ""
 
 
