@@ -9,7 +9,9 @@ from typing import Any, Final
 from rich.console import Console
 
 from bench.generator import Generator
+from bench.loadgen.histogram import Histogram
 from bench.loadgen.plan import Plan
+from bench.series import Point
 from devstack.stack import CHECKOUT, Stack
 from seckill.demo.rig import Rig
 
@@ -21,9 +23,14 @@ class Wish:
     """What was asked for on the command line. 0: the scenario's own number."""
 
     scenario: str
-    connections: int
-    seconds: float
-    appendfsync: str
+    connections: int = 0
+    seconds: float = 0.0
+    orders: int = 0
+    rate: float = 0.0
+    minutes: float = 0.0
+    history: int = 0
+    warm_up: int = 0
+    appendfsync: str = "always"
 
 
 @dataclass(kw_only=True)
@@ -37,6 +44,8 @@ class Outcome:
     errors: int
     connections: int = 0
     orders: dict[str, int] | None = None
+    latency: Histogram | None = None  # of which the percentiles are; for the plot
+    series: dict[str, list[Point]] = field(default_factory=dict)  # rates over time
     more: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from bench.loadgen.histogram import Histogram
+from bench.loadgen.histogram import Histogram, upper_edge_us
 
 _TIMES = """
 SELECT extract(epoch FROM valid_until) - %(validity)s,
@@ -26,6 +26,14 @@ class Commits:
     def count(self) -> int:
         """Orders."""
         return len(self.committed_s)
+
+    def in_time(self, limit_ms: float) -> int:
+        """Return how many were committed at most so long after their reservation."""
+        return sum(
+            count
+            for bucket, count in enumerate(self.lateness.counts)
+            if upper_edge_us(bucket) <= limit_ms * 1000
+        )
 
     def reached_s(self, share: float) -> float:
         """Return the instant at which this share of the orders was committed."""

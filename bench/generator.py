@@ -12,13 +12,23 @@ from typing import Any, Self
 
 import msgspec
 
+from bench.loadgen.histogram import Histogram
 from bench.loadgen.plan import Plan
+from bench.series import Point, rates
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 class GeneratorFailed(RuntimeError):
     """The load generator ended without a result."""
+
+
+def latency(*results: dict[str, Any]) -> Histogram:
+    """Return the latencies of some results together."""
+    histogram = Histogram()
+    for result in results:
+        histogram.merge({int(bucket): count for bucket, count in result["histogram"].items()})
+    return histogram
 
 
 class Generator:
@@ -51,6 +61,7 @@ class Generator:
                 start_new_session=True,
             )
         self.progress: dict[str, Any] = {}
+        self._counts: dict[str, list[Point]] = {"answers": [], "accepted": []}
         self._result: dict[str, Any] | None = None
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -107,6 +118,10 @@ class Generator:
         """Return the distinct reservation ids answered 202; once the result is there."""
         return self.ids_file.read_text(encoding="ascii").split()
 
+    def rates(self, name: str) -> list[Point]:
+        """Return `answers` or `accepted` per second over time, seen twice a second."""
+        return rates(self._counts[name])
+
     def _write(self, line: str) -> None:
         stdin = self._process.stdin
         if stdin is not None and self._process.poll() is None:
@@ -133,6 +148,8 @@ class Generator:
             record = json.loads(line)
             if "progress" in record:
                 self.progress = record["progress"]
+                for name, counts in self._counts.items():
+                    counts.append((self.progress["seconds"], self.progress[name]))
             elif "result" in record:
                 self._result = record["result"]
                 self._events.put("result")

@@ -73,12 +73,14 @@ class Crowd:
         self._buyers = [self._make_buyer(number) for number in range(plan.users)]
 
     def arrive(self) -> None:
-        """Put everyone's first click on the clock: 60 % within the first fifth of the time."""
+        """Put everyone's first click on the clock: the rush within the first fifth of the time."""
         start = time.perf_counter_ns()
         span_ns = self._plan.arrival_s * 1e9
         for buyer in self._buyers:
             place = self._random.random()
-            at = start + int(span_ns * (place * 0.2 if self._random.random() < 0.5 else place))
+            if self._random.random() < self._plan.rush:
+                place *= 0.2
+            at = start + int(span_ns * place)
             if buyer.habit is Habit.CLICKER:
                 for n in range(self._random.randint(4, 8)):
                     self._click(buyer, at + int(n * self._random.uniform(20, 150) * 1e6))

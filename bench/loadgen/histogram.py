@@ -1,9 +1,11 @@
 """Latencies in logarithmic buckets: constant memory, about 3 % wide, exact counts."""
 
+from collections.abc import Mapping
 from typing import Final
 
 _SUB_BITS: Final = 5  # 32 buckets for each doubling
 _EXACT: Final = 1 << (_SUB_BITS + 1)  # below 64 µs every microsecond has its own bucket
+_CURVE: Final = (10, 25, 50, 75, 90, 95, 99, 99.9, 100)
 
 
 def bucket_of(value_us: int) -> int:
@@ -55,3 +57,17 @@ class Histogram:
             if seen >= wanted:
                 return round(min(upper_edge_us(bucket), self.max_us) / 1000, 3)
         return round(self.max_us / 1000, 3)
+
+    def sparse(self) -> dict[int, int]:
+        """Return the buckets that counted something, and their counts."""
+        return {bucket: count for bucket, count in enumerate(self.counts) if count}
+
+    def merge(self, counts: Mapping[int, int]) -> None:
+        """Add what another histogram's `sparse` has told; its maximum is known to a bucket."""
+        for bucket, count in counts.items():
+            self.counts[bucket] += count
+        self.max_us = max([self.max_us, *(upper_edge_us(bucket) for bucket in counts)])
+
+    def curve(self) -> dict[str, float]:
+        """Return the latency in ms at some percentages, from 10 to 100."""
+        return {f"{percent:g}": self.percentile_ms(percent) for percent in _CURVE}

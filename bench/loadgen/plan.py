@@ -23,6 +23,7 @@ class Plan(msgspec.Struct, kw_only=True):
     host: str = "127.0.0.1"
     port: int
     path: str
+    more_paths: list[str] = []  # users take turns on all paths
     mode: Mode = Mode.CLOSED
     method: str = "POST"
     body: str = '{"quantity":1}'
@@ -43,6 +44,7 @@ class Plan(msgspec.Struct, kw_only=True):
     ids_file: str = ""
     # Crowd only.
     arrival_s: float = 8.0
+    rush: float = 0.5  # share of the buyers who all come in the first fifth of that time
     clickers: float = 0.10
     key_reusers: float = 0.05
     gives_up_after_503: float = 0.2
@@ -68,3 +70,4 @@ class Result(msgspec.Struct, kw_only=True):
     holder_requests: int
     users_served: int  # distinct users with an accepted reservation
     double_reservations: int  # users who got a second reservation while the first was alive (crowd)
+    histogram: dict[int, int]  # of the latencies: bucket → count

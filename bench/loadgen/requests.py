@@ -13,12 +13,15 @@ class RequestBuilder:
     def __init__(self, plan: Plan, *, secret: str, issuer: str = "", audience: str = "") -> None:
         body = plan.body.encode() if plan.method == "POST" else b""
         headers = {"content-type": "application/json", "content-length": str(len(body))}
-        self._head = request_head(
-            method=plan.method,
-            host=f"{plan.host}:{plan.port}",
-            path=plan.path,
-            headers=headers if body else {},
-        )
+        self._heads = [
+            request_head(
+                method=plan.method,
+                host=f"{plan.host}:{plan.port}",
+                path=path,
+                headers=headers if body else {},
+            )
+            for path in (plan.path, *plan.more_paths)
+        ]
         self._end = b"\r\n" + body
         self._keys = plan.keys
         self._run = secrets.token_hex(4)
@@ -35,7 +38,7 @@ class RequestBuilder:
     def whole(self, user: int, *, key: str = "") -> bytes:
         """Return one request of a user, with his one key unless another is given."""
         token = self._tokens[user] if user >= 0 else self._holder_tokens[-1 - user]
-        lines = self._head
+        lines = self._heads[user % len(self._heads)]
         if token:
             lines += b"authorization: Bearer " + token.encode() + b"\r\n"
         if self._keys:

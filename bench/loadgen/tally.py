@@ -87,4 +87,5 @@ class Tally:
             holder_requests=self.holder_requests,
             users_served=len(set(self.reservations.values())),
             double_reservations=self.double_reservations,
+            histogram=histogram.sparse(),
         )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bench.bench import LIFTED, Bench, Outcome
-from bench.generator import GeneratorFailed
+from bench.generator import GeneratorFailed, latency
 from bench.loadgen.plan import Plan
 from seckill.demo.sale import Sale, make_sale, open_sale
 
@@ -92,7 +92,8 @@ def _run(bench: Bench, plan: Plan) -> dict[str, Any]:
         load.wait_ready(timeout_s=120)
         bench.say(f"{plan.connections} connections for {plan.seconds:.0f} s")
         load.go()
-        return load.result(timeout_s=plan.seconds + plan.warm_up_s + 60)
+        result = load.result(timeout_s=plan.seconds + plan.warm_up_s + 60)
+        return result | {"series": {"answers/s": load.rates("answers")}}
 
 
 def _outcome(result: dict[str, Any], connections: int) -> Outcome:
@@ -108,5 +109,7 @@ def _outcome(result: dict[str, Any], connections: int) -> Outcome:
         p99_ms=result["p99_ms"],
         errors=failed + sum(result["errors"].values()),
         connections=connections,
+        latency=latency(result),
+        series=result["series"],
         more={"codes": result["codes"], "generator_cpu_s": result["cpu_s"]},
     )

@@ -2,16 +2,15 @@
 
 import time
 from collections import Counter
-from typing import Any
 
 from bench.audit import audit, wait_for_orders
-from bench.bench import LIFTED, Bench, Outcome
+from bench.backlog import fill
+from bench.bench import Bench, Outcome
 from bench.commits import read_commits
 from bench.history import History
 from bench.loadgen.histogram import Histogram
-from bench.loadgen.plan import Plan
 from bench.scenarios.warm_up import warm_up
-from seckill.demo.sale import Sale, look, make_sale, open_sale
+from bench.series import per_second
 
 _BACKLOG_PER_S = 4_000
 
@@ -26,19 +25,10 @@ def drain_full(bench: Bench) -> Outcome:
     return _drain(bench, everything=True)
 
 
-def _wait_until_sent(bench: Bench, sale: Sale) -> None:
-    """Wait until the broker has all: the scanner sends what admission's budget did not confirm."""
-    deadline = time.monotonic() + 60
-    while (pending := look(sale).pending) and time.monotonic() < deadline:
-        time.sleep(0.25)
-    if pending:
-        bench.say(f"{pending} reservations are still not known to be in the broker")
-
-
 def growth(bench: Bench) -> Outcome:
     """The order group alone, again and again, while the tables of old orders grow."""
-    sizes = (0, 100_000, 1_000_000)
-    backlog = int((bench.wish.seconds or 2.5) * _BACKLOG_PER_S)
+    sizes = _sizes(bench.wish.history or 1_000_000)
+    backlog = _backlog(bench, 2.5)
     bench.start()
     warm_up(bench)
     _stop_consumers(bench)
@@ -50,7 +40,8 @@ def growth(bench: Bench) -> Outcome:
     for size in sizes:
         bench.say(f"history of {size} orders")
         history.grow(size)
-        sale, accepted, _ = _fill(bench, backlog)
+        sale, accepted, _ = fill(bench, backlog)
+        bench.rig.supervisor.stop_program("scanner")
         bench.start_later("orders")
         wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=False)
         commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
@@ -69,6 +60,7 @@ def growth(bench: Bench) -> Outcome:
         errors=len(breaches),
         connections=bench.connections or 200,
         orders=dict(found),
+        latency=late,
         more={"orders_per_s_by_history": rates, "last_to_first": round(ratio, 3)},
         notes=[
             f"{rate:.0f} orders/s with {size} old orders, each with item, reservation, inbox and"
@@ -76,6 +68,20 @@ def growth(bench: Bench) -> Outcome:
             for size, rate in rates.items()
         ],
     )
+
+
+def _sizes(largest: int) -> list[int]:
+    """Return 0, then powers of ten from 100 000 (or the largest, when it is smaller) upwards."""
+    sizes = [0]
+    size = min(100_000, largest)
+    while size < largest:
+        sizes.append(size)
+        size *= 10
+    return [*sizes, largest]
+
+
+def _backlog(bench: Bench, seconds: float) -> int:
+    return bench.wish.orders or int((bench.wish.seconds or seconds) * _BACKLOG_PER_S)
 
 
 def _stop_consumers(bench: Bench) -> list[str]:
@@ -86,36 +92,12 @@ def _stop_consumers(bench: Bench) -> list[str]:
     return others
 
 
-def _fill(bench: Bench, backlog: int) -> tuple[Sale, list[str], dict[str, Any]]:
-    """Open a sale and let so many buyers in, until all of it is at the broker; stop the scanner."""
-    sale = make_sale(name="bench drain", stock=LIFTED, max_open=LIFTED, max_pending=LIFTED)
-    open_sale(sale)
-    plan = Plan(
-        port=bench.rig.port,
-        path=sale.path,
-        connections=bench.connections or 200,
-        seconds=120,
-        users=backlog,
-        retry=True,
-    )
-    with bench.load(plan) as load:
-        load.wait_ready(timeout_s=120)
-        bench.say(f"{backlog} reservations, consumers off")
-        load.go()
-        filled = load.result(timeout_s=180)
-        accepted = load.accepted_ids()
-    if len(accepted) < backlog:
-        bench.say(f"only {len(accepted)} accepted: {filled['codes']} {filled['errors']}")
-    _wait_until_sent(bench, sale)
-    bench.rig.supervisor.stop_program("scanner")
-    return sale, accepted, filled["codes"]
-
-
 def _drain(bench: Bench, *, everything: bool) -> Outcome:
     bench.start()
     warm_up(bench)
     others = _stop_consumers(bench)
-    sale, accepted, codes = _fill(bench, int((bench.wish.seconds or 10.0) * _BACKLOG_PER_S))
+    sale, accepted, codes = fill(bench, _backlog(bench, 10.0))
+    bench.rig.supervisor.stop_program("scanner")
     programs = ["orders", *(others if everything else [])]
     bench.say(f"{len(accepted)} accepted; starting {', '.join(programs)}")
     began = time.time()
@@ -139,6 +121,8 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         errors=len(breaches),
         connections=bench.connections or 200,
         orders=found,
+        latency=late,
+        series={"orders/s": per_second(commits.committed_s, start=began)},
         more={
             "orders": commits.count,
             "accepted": len(accepted),

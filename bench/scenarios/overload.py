@@ -10,7 +10,6 @@ from django.db import connection
 from bench.audit import audit, wait_for_orders
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import Commits, read_commits
-from bench.loadgen.histogram import upper_edge_us
 from bench.loadgen.plan import Mode, Plan
 from bench.scenarios.warm_up import warm_up
 from messaging import selectors
@@ -109,6 +108,11 @@ def overload(bench: Bench) -> Outcome:
             "levels": changes[::-1],
             "breaches": on["breaches"],
         },
+        latency=late.lateness,
+        series={
+            f"lag (s), {how}": [(s["at_s"], s["lag_s"]) for s in half["watch"].series]
+            for how, half in (("no governor", off), ("governor", on))
+        },
         notes=[_line("without", off), _line("with", on)],
     )
 
@@ -177,16 +181,11 @@ def _half(bench: Bench, *, buyers: int, seconds: float, connections: int) -> dic
         numbers = wait_for_orders(bench, place, len(accepted), timeout_s=300, rest=True)
     found, breaches = audit(bench, place, accepted)
     commits = read_commits(place.activity_id, validity_s=place.validity_s)
-    in_time = sum(
-        count
-        for bucket, count in enumerate(commits.lateness.counts)
-        if upper_edge_us(bucket) <= _SLO_MS * 1000
-    )
     return {
         "accepted": len(accepted),
         "orders": commits.count,
         "rejected": numbers.rejected,
-        "in_time": in_time,
+        "in_time": commits.in_time(_SLO_MS),
         "commits": commits,
         "codes": result["codes"],
         "watch": watch,

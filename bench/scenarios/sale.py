@@ -5,14 +5,17 @@ from typing import Any
 from bench.audit import audit, wait_for_orders
 from bench.bench import Bench, Outcome
 from bench.commits import Commits, read_commits
+from bench.generator import latency
 from bench.loadgen.plan import Plan
 from bench.scenarios.warm_up import warm_up
+from bench.series import per_second
 from seckill.demo.sale import Sale, make_sale, open_sale
 
 
 def sale(bench: Bench) -> Outcome:
     """20 000 units, 22 000 buyers, 50 connections; who is asked to come again does."""
-    units, buyers = 20_000, 22_000
+    units = bench.wish.orders or 20_000
+    buyers = units * 11 // 10
     connections = bench.connections or 50
     result, accepted, place = _sell(bench, units=units, buyers=buyers, connections=connections)
     commits = read_commits(place.activity_id, validity_s=place.validity_s)
@@ -34,13 +37,13 @@ def sale(bench: Bench) -> Outcome:
 
 def burst(bench: Bench) -> Outcome:
     """10 000 accepted as fast as the gate takes them, then all of them become orders."""
-    buyers = 10_000
+    buyers = bench.wish.orders or 10_000
     connections = bench.connections or 200
     result, accepted, place = _sell(bench, units=buyers, buyers=buyers, connections=connections)
     commits = read_commits(place.activity_id, validity_s=place.validity_s)
     outcome = _outcome(bench, place, result, accepted, commits, connections)
     outcome.rate_per_s = round(result["accepted"] / result["seconds"], 1)
-    late = commits.lateness
+    late = outcome.latency = commits.lateness
     outcome.p50_ms = late.percentile_ms(50)
     outcome.p95_ms = late.percentile_ms(95)
     outcome.p99_ms = late.percentile_ms(99)
@@ -74,6 +77,7 @@ def _sell(
         load.go()
         result = load.result(timeout_s=180)
         accepted = load.accepted_ids()
+        result["series"] = {"accepted/s": load.rates("accepted")}
     wait_for_orders(bench, place, len(accepted), timeout_s=180, rest=True)
     return result, accepted, place
 
@@ -95,6 +99,9 @@ def _outcome(
         errors=len(breaches) + sum(result["errors"].values()),
         connections=connections,
         orders=found,
+        latency=latency(result),
+        series=result["series"]
+        | {"orders/s": per_second(commits.committed_s, start=result["first_sent_epoch_s"])},
         more={
             "accepted": len(accepted),
             "orders": commits.count,

@@ -12,7 +12,8 @@ BUYERS: Final = 20_000
 
 def warm_up(bench: Bench) -> None:
     """Let a crowd through the whole path of another sale; every program must run."""
-    bench.say(f"warming up: {BUYERS} buyers of another sale")
+    buyers = bench.wish.warm_up or BUYERS
+    bench.say(f"warming up: {buyers} buyers of another sale")
     place = make_sale(name="bench warm-up", stock=LIFTED)
     open_sale(place)
     plan = Plan(
@@ -20,7 +21,7 @@ def warm_up(bench: Bench) -> None:
         path=place.path,
         connections=100,
         seconds=60,
-        users=BUYERS,
+        users=buyers,
         user_prefix="early-",
         retry=True,
     )

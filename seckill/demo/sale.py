@@ -19,17 +19,22 @@ _LIST_AGE_S: Final = 1.2
 
 @dataclass(frozen=True, kw_only=True)
 class Sale:
-    """One activity with one SKU."""
+    """One activity with one SKU, or more that are alike."""
 
     activity_id: int
     sku_id: int
     stock: int
     validity_s: int
+    more_skus: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
         """Where buyers post."""
-        return f"/api/v1/activities/{self.activity_id}/skus/{self.sku_id}/reservations"
+        return self.path_of(self.sku_id)
+
+    def path_of(self, sku_id: int) -> str:
+        """Where buyers of this SKU post."""
+        return f"/api/v1/activities/{self.activity_id}/skus/{sku_id}/reservations"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +82,9 @@ def make_sale(
     max_open: int = 20_000,
     max_pending: int = 2_000,
     minutes: int = 60,
+    skus: int = 1,
 ) -> Sale:
-    """Create an activity with one SKU, load its stock into the gate and open it.
+    """Create an activity, load the stock of each of its SKUs into the gate.
 
     Cost: some statements and one Lua call.
     """
@@ -89,7 +95,7 @@ def make_sale(
         ends_at=now + timedelta(minutes=minutes),
         validity_s=validity_s,
         pay_window_s=pay_window_s,
-        skus=[NewSku(name="Thing", price_cents=4_900, initial_units=stock)],
+        skus=[NewSku(name="Thing", price_cents=4_900, initial_units=stock) for _ in range(skus)],
         max_open=max_open,
         max_pending=max_pending,
     )
@@ -103,6 +109,7 @@ def make_sale(
         sku_id=record.skus[0].sku_id,
         stock=stock,
         validity_s=validity_s,
+        more_skus=tuple(sku.sku_id for sku in record.skus[1:]),
     )
 
 

@@ -1,6 +1,7 @@
 """The closed loop against a real local server: every request answered once, refusals come again."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -19,12 +20,14 @@ class Shop:
     def __init__(self, *, refuse: int = 0, drop: int = 0) -> None:
         self.refuse, self.drop = refuse, drop
         self.keys: list[str] = []
+        self.paths: list[str] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 await reader.readexactly(14)
+                self.paths.append(head.split(" ")[1])
                 if self.drop:
                     self.drop -= 1
                     break
@@ -138,3 +141,34 @@ async def test_a_crowd_clicks_at_least_once_each_and_reused_keys_name_one_reserv
     assert tally.codes["202"] == 180
     assert len(tally.reservations) == 60
     assert tally.double_reservations == 0
+
+
+async def test_buyers_take_turns_on_several_paths(open_shop):
+    shop = Shop()
+    port = await open_shop(shop)
+    await play(Plan(port=port, path="/a", more_paths=["/b", "/c"], users=30, connections=3))
+    assert {path: shop.paths.count(path) for path in ("/a", "/b", "/c")} == {
+        "/a": 10,
+        "/b": 10,
+        "/c": 10,
+    }
+
+
+@pytest.mark.parametrize(("rush", "early"), [(0.0, 0.2), (1.0, 1.0)])
+async def test_a_rush_comes_early_and_without_one_buyers_are_spread(rush, early):
+    plan = Plan(
+        port=1,
+        path="/p",
+        mode=Mode.CROWD,
+        users=2_000,
+        arrival_s=100.0,
+        rush=rush,
+        clickers=0.0,
+        key_reusers=0.0,
+    )
+    crowd = Crowd(plan, RequestBuilder(plan, secret=""))
+    before = time.perf_counter_ns()
+    crowd.arrive()
+    due_s = [(due_ns - before) / 1e9 for due_ns, _, _ in crowd._due]
+    assert len(due_s) == 2_000
+    assert sum(due < 20 for due in due_s) / 2_000 == pytest.approx(early, abs=0.04)
