@@ -23,7 +23,7 @@ from orders import metrics
 from orders.database import begin
 from orders.errors import OrderNotFound, OrderStateConflict
 from orders.models import Order, PaymentAttempt
-from orders.pay_order import pay
+from orders.pay_order import mark_paid
 from orders.payments import items, providers, refunds
 from orders.payments.port import Answer, Outcome, PaymentProvider, ProviderState
 from orders.payments.states import (
@@ -99,7 +99,7 @@ def _record(*, order_id: str, user_id: str, provider: PaymentProvider) -> Attemp
         if settings.SECKILL_READMIT_S:
             waiting = refunds.take_waiting(order, attempt_no=len(attempts) + 1)
             if waiting is not None:
-                pay(order_id=order_id, payment_id=waiting, now=now)
+                mark_paid(order_id=order_id, payment_id=waiting, now=now)
                 return None
         row = PaymentAttempt.objects.create(
             attempt_id=f"pay_{ULID()}",
@@ -180,7 +180,7 @@ def capture(
     if not changed:
         return Settlement.ALREADY
     items.resolve(items.PAYMENT, attempt_id, resolution="CAPTURED")
-    if pay(order_id=order.order_id, payment_id=attempt_id, now=now) is not None:
+    if mark_paid(order_id=order.order_id, payment_id=attempt_id, now=now) is not None:
         return Settlement.KEPT
     canceled = order.status == OrderStatus.CANCELED
     reason = RefundReason.LATE_PAYMENT if canceled else RefundReason.SECOND_CAPTURE

@@ -17,8 +17,8 @@ from inventory.gate import gate
 from inventory.watch import count_answers
 from messaging.pulse import Pulse
 from messaging.topology import CG_ORDER_CREATE
-from orders.pay_order import mark_paid
 from seckill.monitor import loop, store
+from tests.fixtures.paid import pay_now
 from tests.fixtures.sales import Sale, open_sale
 from tests.fixtures.sql import execute
 
@@ -134,7 +134,7 @@ def test_a_sale_is_watched_live_on_a_wall_a_desk_and_a_phone(
     browser.execute_script("window.sameDocument = true")
     more = sale.reserve_all(["b1", "b2"])
     sale.deliver(*more)
-    mark_paid(order_id=more[0].order_id, payment_id="pay_1")
+    pay_now(order_id=more[0].order_id, payment_id="pay_1")
     wait(browser, "[data-key=ordered] .value", "8")
     wait(browser, "[data-key=paid] .value", "1")
     wait(browser, ".ends [data-key=unpaid] dd", "7")

@@ -11,8 +11,8 @@ from messaging.sqlstate import ErrorClass, classify
 from orders.cancel_order import cancel_unpaid
 from orders.errors import OrderStateConflict
 from orders.invariants import check
-from orders.pay_order import mark_paid
 from orders.release import release_reservations
+from tests.fixtures.paid import pay_now
 from tests.fixtures.sales import (
     Sale,
     at_once,
@@ -115,7 +115,7 @@ def test_pay_and_cancel_at_a_barrier_100_times_has_one_winner_each():
         group = made[number : number + 5]
         calls = []
         for r in group:
-            calls.append(lambda r=r: mark_paid(order_id=r.order_id, payment_id=f"pay_{r.user_id}"))
+            calls.append(lambda r=r: pay_now(order_id=r.order_id, payment_id=f"pay_{r.user_id}"))
             calls.append(lambda r=r: len(cancel_unpaid([r.order_id]).canceled))
         results = at_once(calls)
         for index in range(len(group)):

@@ -11,7 +11,7 @@ from inventory import keys
 from orders.cancel_order import cancel_unpaid
 from orders.equalities import EQUALITIES
 from orders.invariants import check
-from orders.pay_order import mark_paid
+from tests.fixtures.paid import pay_now
 from tests.fixtures.sales import (
     make_overdue,
     open_sale,
@@ -52,7 +52,7 @@ def _sale_at_rest():
     late = sale.reserve("dan")
     late_message = type(late)(**{**_fields(late), "valid_until_ms": 1_700_000_000_000})
     sale.deliver(late_message)
-    mark_paid(order_id=made[0].order_id, payment_id="p1")
+    pay_now(order_id=made[0].order_id, payment_id="p1")
     record_captures()
     make_overdue(made[2])
     cancel_unpaid([made[2].order_id])

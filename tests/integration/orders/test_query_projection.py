@@ -10,8 +10,8 @@ from messaging.disposition import DONE
 from orders import query
 from orders.cancel_order import cancel_by_user
 from orders.handlers import PROJECTION_HANDLER
-from orders.pay_order import mark_paid
 from tests.fixtures.effects import event_of, life_of, message_of, order_of
+from tests.fixtures.paid import pay_now
 from tests.fixtures.sales import at_once, open_sale, run_projection
 from tests.fixtures.sql import execute, rows
 
@@ -72,7 +72,7 @@ def test_real_orders_are_projected_and_equal_their_rows(capsys):
     sale = open_sale()
     kept, ended = sale.reserve_all(["ann", "bob"])
     sale.deliver(kept, ended)
-    mark_paid(order_id=kept.order_id, payment_id="p1")
+    pay_now(order_id=kept.order_id, payment_id="p1")
     cancel_by_user(order_id=ended.order_id, user_id="bob")
 
     run_projection()
@@ -92,7 +92,7 @@ def test_a_rebuild_repairs_each_kind_of_difference_and_only_those(capsys):
     run_projection()
     missing, behind, different, _ = reservations
     execute("DELETE FROM orders_query WHERE order_id = %s", missing.order_id)
-    mark_paid(order_id=behind.order_id, payment_id="p1")
+    pay_now(order_id=behind.order_id, payment_id="p1")
     execute("UPDATE orders_query SET quantity = 9 WHERE order_id = %s", different.order_id)
     query.upsert([event_of(life_of("stray", activity_id=sale.activity_id)[0])])
 

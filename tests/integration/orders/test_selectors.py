@@ -7,8 +7,8 @@ import pytest
 from inventory import keys
 from inventory.contracts import PublicStatus
 from orders.cancel_order import cancel_by_user
-from orders.pay_order import mark_paid
 from orders.selectors import my_orders, my_reservation, order_detail, reservation_status
+from tests.fixtures.paid import pay_now
 from tests.fixtures.sales import open_sale, run_releases
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
@@ -120,7 +120,7 @@ def test_orders_come_in_pages_newest_first():
     made = [sale.reserve("ann") for sale in sales]
     for sale, reservation in zip(sales, made, strict=True):
         sale.deliver(reservation)
-    mark_paid(order_id=made[0].order_id, payment_id="p1")
+    pay_now(order_id=made[0].order_id, payment_id="p1")
 
     seen, cursor = [], ""
     while True:

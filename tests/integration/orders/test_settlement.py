@@ -14,11 +14,11 @@ from inventory.gate import gate
 from orders import release
 from orders.cancel_order import cancel_by_operator, cancel_unpaid
 from orders.errors import SettlementRefused
-from orders.pay_order import mark_paid
 from orders.settlement import settle as settle_module
 from orders.settlement.cleanup import delete_old_gates
 from orders.settlement.report import as_csv, safe_cell, settlement_report
 from orders.settlement.settle import blockers, settle
+from tests.fixtures.paid import pay_now
 from tests.fixtures.rebuild import operator
 from tests.fixtures.sales import (
     make_overdue,
@@ -54,7 +54,7 @@ def finished_sale(user):
     run_projection()
     for reservation in made[:2]:
         # Money is another suite's subject: here only the order's state counts.
-        mark_paid(order_id=reservation.order_id, payment_id="pay_x")
+        pay_now(order_id=reservation.order_id, payment_id="pay_x")
     make_overdue(made[2])
     cancel_unpaid([made[2].order_id])
     cancel_by_operator(order_id=made[3].order_id, user=user, reason="broken", restock=False)
