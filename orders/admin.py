@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 
 from orders.models import Order, OrderItem, ReservationRow
-from orders.operators import views
+from orders.operators import acts, views
 from orders.operators.read_only import Evidence
 
 
@@ -49,14 +49,20 @@ class OrderAdmin(Evidence):
     change_list_template = "admin/orders/order/change_list.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the story of a purchase and the orders as CSV."""
+        """Add the story of a purchase, the orders as CSV, and what may be done to one."""
         view = self.admin_site.admin_view
         return [
             path("story/", view(views.story), name="orders_story_search"),
             path("story/<str:any_id>/", view(views.story), name="orders_story"),
             path("orders.csv", view(views.orders_csv), name="orders_csv"),
+            path("<str:order_id>/cancel/", view(acts.cancel), name="orders_order_cancel"),
+            path("<str:order_id>/refund/", view(acts.refund), name="orders_order_refund"),
             *super().get_urls(),
         ]
+
+    def acts(self, row: Any, request: HttpRequest) -> list[tuple[str, str]]:
+        """Cancel or refund, by the order's state and the user's permissions."""
+        return acts.acts_on_order(row, request.user)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -92,5 +98,6 @@ class ReservationAdmin(Evidence):
 # Their pages, too: Django looks for an app's pages in this module.
 from orders.operators import effects as _effects_admin  # noqa: E402, F401
 from orders.operators import payments as _payments_admin  # noqa: E402, F401
+from orders.operators import voids as _voids_admin  # noqa: E402, F401
 from orders.reconcile import admin as _reconcile_admin  # noqa: E402, F401
 from orders.settlement import admin as _settlement_admin  # noqa: E402, F401

@@ -5,7 +5,7 @@ transaction that needs both. Only a row that really changed gives units back, so
 come any number of times. Source: docs/states.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -15,12 +15,13 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 
 import faultpoint
-from orders import metrics
+from orders import audit, metrics
 from orders.contracts import ORDER_CANCELED
 from orders.database import begin, fetch
 from orders.end_order import end_orders
 from orders.errors import OrderNotFound, OrderStateConflict
 from orders.events import ORDER_COLUMNS, OrderRecord, order_record
+from orders.models import Order
 from orders.states import CancelReason, OrderStatus
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def cancel_by_operator(
     Args:
         order_id: the order.
         user: needs the permission `orders.cancel_order`.
-        reason: why, for the log; never empty.
+        reason: why, kept in the admin's history of the order; never empty.
         restock: False withholds the units from the sale; the buyer is freed either way.
 
     Raises:
@@ -127,7 +128,14 @@ def cancel_by_operator(
         raise PermissionDenied("you may not cancel orders")
     if not reason.strip():
         raise ValueError("a reason is needed")
-    order = _cancel_one(order_id, reason=CancelReason.OPERATOR, restock=restock, owner=None)
+
+    def record() -> None:
+        units = "on sale again" if restock else "withheld"
+        audit.record(Order, order_id, user=user, text=f"Cancelled, units {units}: {reason}")
+
+    order = _cancel_one(
+        order_id, reason=CancelReason.OPERATOR, restock=restock, owner=None, record=record
+    )
     log.info(
         "order_canceled_by_operator",
         order_id=order_id,
@@ -157,7 +165,12 @@ def cancel_voided(order_ids: Sequence[str]) -> int:
 
 
 def _cancel_one(
-    order_id: str, *, reason: CancelReason, restock: bool, owner: str | None
+    order_id: str,
+    *,
+    reason: CancelReason,
+    restock: bool,
+    owner: str | None,
+    record: Callable[[], None] | None = None,
 ) -> OrderRecord:
     with transaction.atomic(durable=True):
         now = begin()
@@ -167,6 +180,8 @@ def _cancel_one(
         status = rows[0][1]
         if status not in _UNPAID:
             raise OrderStateConflict(status)
+        if record is not None:
+            record()
         (order,) = _cancel([order_id], reason=reason, restock=restock, now=now)
         faultpoint.hit("cancel.before_commit")
     metrics.CANCEL_TRANSITION.inc()

@@ -3,8 +3,11 @@
 from typing import Any
 
 from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import URLPattern, path
 
 from orders.models import PaymentAttempt, Refund, WebhookEvent
+from orders.operators import acts
 from orders.operators.read_only import Evidence, story_link
 
 
@@ -34,6 +37,18 @@ class RefundAdmin(Evidence):
     search_fields = ("refund_id__exact", "order__order_id__exact", "provider_refund_id__exact")
     search_help_text = "a whole refund id, order id or provider's refund id"
     ordering = ("-refund_id",)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add what may be done to a failed one."""
+        retry = self.admin_site.admin_view(acts.retry)
+        return [
+            path("<str:refund_id>/retry/", retry, name="orders_refund_retry"),
+            *super().get_urls(),
+        ]
+
+    def acts(self, row: Any, request: HttpRequest) -> list[tuple[str, str]]:
+        """Try a failed one again."""
+        return acts.acts_on_refund(row, request.user)
 
 
 @admin.register(WebhookEvent)

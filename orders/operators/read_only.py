@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
@@ -34,6 +34,19 @@ class Evidence(_ModelAdmin):
     paginator = BoundedPaginator
     list_per_page = 50
     story_field = "order_id"
+    change_form_template = "admin/orders/row.html"
+
+    def acts(self, row: Any, request: HttpRequest) -> list[tuple[str, str]]:
+        """Return name and address of what this user may do to the row now; mostly nothing."""
+        return []
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Show the row, with what may be done to it."""
+        row = kwargs.get("obj")
+        context["acts"] = self.acts(row, request) if row is not None else []
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Nobody adds evidence."""

@@ -15,6 +15,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from orders.export import csv_lines, csv_lines_async
+from orders.models import Order
+from orders.operators.acts import acts_on_order
 from orders.story.tell import story_of
 
 STORY_PERMISSIONS = ("orders.view_order", "orders.view_reservationrow")
@@ -34,15 +36,18 @@ def story(request: HttpRequest, any_id: str = "") -> HttpResponse:
     asked = request.GET.get("id", "").strip()
     if asked:
         return HttpResponseRedirect(reverse("admin:orders_story", args=[asked[:64]]))
-    found = None
+    found, acts = None, []
     if any_id:
         with_payments = request.user.has_perm(PAYMENT_PERMISSION)
         found = story_of(any_id, with_payments=with_payments)
+        order = found and Order.objects.filter(reservation_id=found.reservation_id).first()
+        acts = acts_on_order(order, request.user) if order else []
     context = {
         **admin.site.each_context(request),
         "title": "Story of a purchase",
         "any_id": any_id,
         "story": found,
+        "acts": acts,
     }
     return TemplateResponse(
         request, "admin/orders/story.html", context, status=404 if any_id and not found else 200

@@ -19,7 +19,7 @@ from django.db.models import F
 from ulid import ULID
 
 import faultpoint
-from orders import metrics
+from orders import audit, metrics
 from orders.contracts import ORDER_REFUNDED
 from orders.database import begin, fetch
 from orders.end_order import end_orders
@@ -197,8 +197,15 @@ def begin_refund(
     return refund_id
 
 
-def retry_failed(*, refund_id: str, user: "AbstractBaseUser | AnonymousUser") -> None:
+def retry_failed(
+    *, refund_id: str, user: "AbstractBaseUser | AnonymousUser", reason: str = ""
+) -> None:
     """Try a failed refund again, under a new provider key: the old one is answered for ever.
+
+    Args:
+        refund_id: a FAILED refund.
+        user: needs the permission `orders.refund_order`.
+        reason: why it should succeed now, kept in the admin's history of the refund.
 
     Raises:
         PermissionDenied: the user may not refund.
@@ -220,6 +227,7 @@ def retry_failed(*, refund_id: str, user: "AbstractBaseUser | AnonymousUser") ->
         if not changed:
             raise OrderStateConflict(refund.status)
         items.resolve(items.REFUND, refund_id, resolution="RETRIED")
+        audit.record(Refund, refund_id, user=user, text=f"Tried again: {reason}".strip(" :"))
     log.info("refund_retried", refund_id=refund_id, operator=user.get_username())
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from inventory.ledger_reads import ledger_of
 from messaging.event_archive import EventRecord
 from messaging.traces import InboxTrace, OutboxTrace, QuarantineTrace
+from orders import audit
 from orders.models import (
     EffectRow,
     Notification,
@@ -83,6 +84,15 @@ def order_entries(order: Order) -> list[Entry]:
                 title="Order cancelled",
                 detail=order.cancel_reason,
                 tone=Tone.BAD,
+            )
+        )
+    for act in audit.records_of(Order, order.pk):
+        entries.append(
+            Entry(
+                at=act.action_time,
+                source="Operator",
+                title=f"By {act.user.get_username()}",
+                detail=act.change_message,
             )
         )
     if order.status in {"CREATED", "PAYING"}:

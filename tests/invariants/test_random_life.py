@@ -45,7 +45,7 @@ _TABLES: Final = (
     *("orders_query", "orders_extension", "orders_item", "orders_order", "orders_reservation"),
     *("inventory_stockledger", "inventory_gateoperation", "inventory_stock", "inventory_sku"),
     *("inventory_activity", "messaging_inbox", "messaging_outbox", "messaging_quarantine"),
-    "messaging_grouppause",
+    *("messaging_grouppause", "django_admin_log"),
 )
 
 

@@ -1,0 +1,178 @@
+"""What operators may do to an order or its refund: cancel, refund, try a failed refund again."""
+
+from typing import Final
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from orders.cancel_order import CANCEL_PERMISSION, cancel_by_operator
+from orders.models import Order, Refund
+from orders.operators.confirm import Act, ReasonForm, UnitsForm, confirm, require
+from orders.payments.refunds import REFUND_PERMISSION, refund_order, retry_failed
+from orders.payments.states import RefundStatus
+from orders.states import OrderStatus
+
+VIEW_ORDER: Final = "orders.view_order"
+VIEW_REFUND: Final = "orders.view_refund"
+_UNPAID: Final = frozenset({OrderStatus.CREATED, OrderStatus.PAYING})
+
+
+def acts_on_order(
+    order: Order, user: PermissionsMixin | AbstractBaseUser | AnonymousUser
+) -> list[tuple[str, str]]:
+    """Return name and address of what a user may do to an order in its present state."""
+    offered = [
+        ("Cancel", "orders_order_cancel", CANCEL_PERMISSION, order.status in _UNPAID),
+        ("Refund", "orders_order_refund", REFUND_PERMISSION, order.status == OrderStatus.PAID),
+    ]
+    return [
+        (name, reverse(f"admin:{view}", args=[order.pk]))
+        for name, view, permission, fits in offered
+        if fits and user.has_perms((VIEW_ORDER, permission))  # type: ignore[union-attr]
+    ]
+
+
+def acts_on_refund(
+    refund: Refund, user: PermissionsMixin | AbstractBaseUser | AnonymousUser
+) -> list[tuple[str, str]]:
+    """Return name and address of what a user may do to a refund in its present state."""
+    may = user.has_perms((VIEW_REFUND, REFUND_PERMISSION))  # type: ignore[union-attr]
+    if refund.status != RefundStatus.FAILED or not may:
+        return []
+    return [("Try again", reverse("admin:orders_refund_retry", args=[refund.pk]))]
+
+
+@require_http_methods(["GET", "POST"])
+def cancel(request: HttpRequest, order_id: str) -> HttpResponse:
+    """Cancel an unpaid order.
+
+    Raises:
+        PermissionDenied: the user may not see or cancel orders.
+        Http404: no such order.
+    """
+    require(request, VIEW_ORDER, CANCEL_PERMISSION)
+    order = get_object_or_404(Order, pk=order_id)
+
+    def do(*, reason: str, restock: bool) -> tuple[str, str]:
+        cancel_by_operator(order_id=order_id, user=request.user, reason=reason, restock=restock)
+        return f"{order_id} is cancelled.", _page(order_id)
+
+    act = Act(
+        title=f"Cancel order {order_id}",
+        button="Cancel the order",
+        opts=Order._meta,
+        back=_page(order_id),
+        facts=_facts(order),
+        effects=(
+            "The order becomes CANCELED (OPERATOR) for good; its buyer sees that at once.",
+            f"{_units(order)} of SKU {order.sku_id} leave the order and go where you say; the buyer"
+            " may buy again either way.",
+            "No money was booked. Should a payment on its way still be captured, it is refunded by"
+            " itself.",
+        ),
+        do=do,
+        form=UnitsForm,
+    )
+    return confirm(request, act)
+
+
+@require_http_methods(["GET", "POST"])
+def refund(request: HttpRequest, order_id: str) -> HttpResponse:
+    """Give a paid order's money back.
+
+    Raises:
+        PermissionDenied: the user may not see or refund orders.
+        Http404: no such order.
+    """
+    require(request, VIEW_ORDER, REFUND_PERMISSION)
+    order = get_object_or_404(Order, pk=order_id)
+
+    def do(*, reason: str, restock: bool) -> tuple[str, str]:
+        refund_id = refund_order(
+            order_id=order_id, user=request.user, reason=reason, restock=restock
+        )
+        return f"Refund {refund_id} of {order_id} is due.", _page(order_id)
+
+    act = Act(
+        title=f"Refund order {order_id}",
+        button="Refund the order",
+        opts=Order._meta,
+        back=_page(order_id),
+        facts=_facts(order),
+        effects=(
+            f"{_money(order.amount_cents, order.currency)} go back to the buyer, the whole amount.",
+            "The order is REFUNDING now and REFUNDED when the provider has given the money back;"
+            " a provider that refuses leaves an open item for people.",
+            f"{_units(order)} of SKU {order.sku_id} leave the order then and go where you say; the"
+            " buyer may buy again either way.",
+        ),
+        do=do,
+        form=UnitsForm,
+    )
+    return confirm(request, act)
+
+
+@require_http_methods(["GET", "POST"])
+def retry(request: HttpRequest, refund_id: str) -> HttpResponse:
+    """Try a failed refund again.
+
+    Raises:
+        PermissionDenied: the user may not see or make refunds.
+        Http404: no such refund.
+    """
+    require(request, VIEW_REFUND, REFUND_PERMISSION)
+    row = get_object_or_404(Refund, pk=refund_id)
+    here = reverse("admin:orders_refund_change", args=[refund_id])
+
+    def do(*, reason: str) -> tuple[str, str]:
+        retry_failed(refund_id=refund_id, user=request.user, reason=reason)
+        return f"{refund_id} is due again.", here
+
+    act = Act(
+        title=f"Try refund {refund_id} again",
+        button="Try again",
+        opts=Refund._meta,
+        back=here,
+        facts=[
+            ("refund", refund_id),
+            ("order", row.order_id),
+            ("status", row.status),
+            ("amount", _money(row.amount_cents, row.currency)),
+            ("refused with", row.error_class),
+        ],
+        effects=(
+            "The provider is asked once more for the same amount, under a new key: it refused the"
+            " old one for certain.",
+            "Its open item is closed as RETRIED; a new one opens if it is refused again.",
+        ),
+        do=do,
+        form=ReasonForm,
+    )
+    return confirm(request, act)
+
+
+def _facts(order: Order) -> list[tuple[str, object]]:
+    return [
+        ("order", order.order_id),
+        ("status", order.status),
+        ("buyer", order.user_id),
+        ("activity", order.activity_id),
+        ("SKU", order.sku_id),
+        ("quantity", order.quantity),
+        ("amount", _money(order.amount_cents, order.currency)),
+    ]
+
+
+def _units(order: Order) -> str:
+    return "1 unit" if order.quantity == 1 else f"{order.quantity} units"
+
+
+def _money(cents: int, currency: str) -> str:
+    return f"{cents / 100:.2f} {currency}"
+
+
+def _page(order_id: str) -> str:
+    return reverse("admin:orders_order_change", args=[order_id])
