@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from inventory import operations, selectors
 from inventory.errors import OperationRefused
-from inventory.gate_status import report_gate
+from inventory.gate_status import GateReport, report_gate
 from inventory.models import (
     Activity,
     AdmissionOptions,
@@ -56,6 +56,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 def _is_draft(activity: Activity | None) -> bool:
     return activity is None or activity.status == ActivityStatus.DRAFT
+
+
+def _is_stopped(record: selectors.ActivityRecord, report: GateReport) -> bool:
+    """Tell whether an emergency stop would change nothing: closed, and every gate knows it."""
+    return (
+        record.status is ActivityStatus.CLOSED
+        and bool(report.gates)
+        and all(gate is not None and gate.stopped for gate in report.gates)
+    )
 
 
 class SkuInline(admin.TabularInline):  # type: ignore[type-arg]
@@ -143,6 +152,7 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 }
                 for kind in SERVICES
                 if record.status in OFFERED[kind]
+                and not (kind is OperationKind.STOP and _is_stopped(record, report))
                 and request.user.has_perm(operations.PERMISSIONS[kind])
             ]
         return super().render_change_form(request, context, *args, **kwargs)
@@ -170,7 +180,7 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 status, note = selectors.operation_status(operation_id)
                 self.message_user(
                     request,
-                    f"{what.value} {operation_id}: {status} {note}".strip(),
+                    f"{what.value} {operation_id}: {status}{note and ', '}{note}",
                     messages.SUCCESS if status == "DONE" else messages.WARNING,
                 )
                 return HttpResponseRedirect(

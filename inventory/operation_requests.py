@@ -49,10 +49,10 @@ def write_and_drive(
     *,
     kind: OperationKind,
     activity_id: int,
-    operation_id: str,
     reason: str,
-    user: User | None,
     change: Change,
+    operation_id: str = "",
+    user: User | None = None,
     sku_id: int | None = None,
     units: int = 0,
 ) -> str:
@@ -61,10 +61,10 @@ def write_and_drive(
     Args:
         kind: what is asked.
         activity_id: the sale; its row is locked while `change` runs.
-        operation_id: drawn when empty; of a known one nothing is written again.
         reason: for the audit, not empty.
-        user: who asks; None is the system itself.
         change: what PostgreSQL decides with the row; returns the row's payload.
+        operation_id: drawn when empty; of a known one nothing is written again.
+        user: who asks; None is the system itself.
         sku_id: of a top-up or cut.
         units: of a top-up or cut.
 

@@ -9,7 +9,7 @@ Source: docs/protocol.md, "Operators' changes".
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from django.contrib.auth.models import User
 from django.db.models import F
@@ -22,6 +22,7 @@ from inventory.models import Activity, GateOperation, Sku, Stock
 from inventory.operation_driver import drive, drive_operation
 from inventory.operation_requests import (
     PERMISSIONS,
+    Change,
     move,
     new_operation_id,
     save,
@@ -61,83 +62,53 @@ class EditWish:
     limit_per_user: Mapping[int, int] = field(default_factory=dict)  # SKU → limit
 
 
-def request_open(
-    *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
-) -> str:
-    """Open a warm or closed sale. Refused while its gate is lost or being rebuilt.
+class Ask(TypedDict):
+    """What every request says.
 
     Args:
         activity_id: the sale.
-        operation_id: the caller's id of this request, drawn when empty.
+        operation_id: the caller's id of this request, drawn when missing or empty.
         reason: for the audit.
         user: who asks; None is the system itself.
 
-    Returns:
-        The operation's id; its row tells whether the gate has followed yet.
-
-    Raises:
-        OperationRefused: the state of the sale or of its gate does not allow it.
-        PermissionDenied: the user may not.
+    Every request returns the operation's id, whose row tells whether the gate has followed yet, and
+    raises OperationRefused (the state of the sale or of its gate does not allow it) or
+    PermissionDenied.
     """
+
+    activity_id: int
+    operation_id: NotRequired[str]
+    reason: str
+    user: NotRequired[User | None]
+
+
+def request_open(**ask: Unpack[Ask]) -> str:
+    """Open a warm or closed sale. Refused while its gate is lost or being rebuilt."""
     return _request_opening(
-        OperationKind.OPEN,
-        frozenset({ActivityStatus.WARM, ActivityStatus.CLOSED}),
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
+        OperationKind.OPEN, frozenset({ActivityStatus.WARM, ActivityStatus.CLOSED}), ask
     )
 
 
-def request_resume(
-    *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
-) -> str:
-    """Open a paused sale again; arguments and errors of `request_open`."""
-    return _request_opening(
-        OperationKind.RESUME,
-        frozenset({ActivityStatus.PAUSED}),
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-    )
+def request_resume(**ask: Unpack[Ask]) -> str:
+    """Open a paused sale again."""
+    return _request_opening(OperationKind.RESUME, frozenset({ActivityStatus.PAUSED}), ask)
 
 
-def request_pause(
-    *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
-) -> str:
-    """Stop new reservations for a while; arguments and errors of `request_open`."""
-    return _request_move(
-        OperationKind.PAUSE,
-        ActivityStatus.PAUSED,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-    )
+def request_pause(**ask: Unpack[Ask]) -> str:
+    """Stop new reservations for a while."""
+    return write_and_drive(kind=OperationKind.PAUSE, change=_to(ActivityStatus.PAUSED), **ask)
 
 
-def request_close(
-    *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
-) -> str:
-    """End the sale: no new reservations; arguments and errors of `request_open`."""
-    return _request_move(
-        OperationKind.CLOSE,
-        ActivityStatus.CLOSED,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-    )
+def request_close(**ask: Unpack[Ask]) -> str:
+    """End the sale: no new reservations."""
+    return write_and_drive(kind=OperationKind.CLOSE, change=_to(ActivityStatus.CLOSED), **ask)
 
 
-def request_stop(
-    *, activity_id: int, operation_id: str = "", reason: str, user: User | None = None
-) -> str:
+def request_stop(**ask: Unpack[Ask]) -> str:
     """Emergency stop: in any status after DRAFT, also when the sale is CLOSED already.
 
     PostgreSQL's status and the row are one transaction; the gate is stopped right after it, by the
-    scanner at the latest. Arguments and errors of `request_open`.
+    scanner at the latest.
     """
 
     def change(activity: Activity, _: str) -> dict[str, Any]:
@@ -149,34 +120,16 @@ def request_stop(
             move(activity, ActivityStatus.CLOSED)
         return {}
 
-    return write_and_drive(
-        kind=OperationKind.STOP,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-        change=change,
-    )
+    return write_and_drive(kind=OperationKind.STOP, change=change, **ask)
 
 
-def request_top_up(
-    *,
-    activity_id: int,
-    sku_id: int,
-    units: int,
-    operation_id: str = "",
-    reason: str,
-    user: User | None = None,
-) -> str:
+def request_top_up(*, sku_id: int, units: int, **ask: Unpack[Ask]) -> str:
     """Put more units on sale: booked in PostgreSQL with the row, then given to the gate.
 
     Args:
-        activity_id: the sale.
-        sku_id: one of its SKUs.
+        sku_id: one of the sale's SKUs.
         units: how many, ≥ 1.
-        operation_id: the caller's id of this request, drawn when empty.
-        reason: for the audit.
-        user: who asks; None is the system itself.
+        ask: see `Ask`.
     """
 
     def change(activity: Activity, operation: str) -> dict[str, Any]:
@@ -201,26 +154,11 @@ def request_top_up(
         return {}
 
     return write_and_drive(
-        kind=OperationKind.TOP_UP,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-        change=change,
-        sku_id=sku_id,
-        units=units,
+        kind=OperationKind.TOP_UP, change=change, sku_id=sku_id, units=units, **ask
     )
 
 
-def request_cut(
-    *,
-    activity_id: int,
-    sku_id: int,
-    units: int,
-    operation_id: str = "",
-    reason: str,
-    user: User | None = None,
-) -> str:
+def request_cut(*, sku_id: int, units: int, **ask: Unpack[Ask]) -> str:
     """Take unsold units off sale: from the gate first, then PostgreSQL books what it really took.
 
     Arguments of `request_top_up`; `units_done` of the row says how many it was.
@@ -231,36 +169,16 @@ def request_cut(
         save(activity)
         return {}
 
-    return write_and_drive(
-        kind=OperationKind.CUT,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-        change=change,
-        sku_id=sku_id,
-        units=units,
-    )
+    return write_and_drive(kind=OperationKind.CUT, change=change, sku_id=sku_id, units=units, **ask)
 
 
-def request_edit(
-    *,
-    activity_id: int,
-    wish: EditWish,
-    expected_version: int | None = None,
-    operation_id: str = "",
-    reason: str,
-    user: User | None = None,
-) -> str:
+def request_edit(*, wish: EditWish, expected_version: int | None = None, **ask: Unpack[Ask]) -> str:
     """Change window and limits; reservations in flight keep their valid_until.
 
     Args:
-        activity_id: the sale.
         wish: the values to change.
         expected_version: version of the sale that the operator saw; refused when it has moved on.
-        operation_id: the caller's id of this request, drawn when empty.
-        reason: for the audit.
-        user: who asks; None is the system itself.
+        ask: see `Ask`.
     """
 
     def change(activity: Activity, _: str) -> dict[str, Any]:
@@ -293,48 +211,21 @@ def request_edit(
             "validity_before_s": validity_before_s,  # a rebuild waits for the longest one
         }
 
-    return write_and_drive(
-        kind=OperationKind.EDIT,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-        change=change,
-    )
+    return write_and_drive(kind=OperationKind.EDIT, change=change, **ask)
 
 
-def _request_move(
-    kind: OperationKind,
-    to: ActivityStatus,
-    *,
-    activity_id: int,
-    operation_id: str,
-    reason: str,
-    user: User | None,
-) -> str:
+def _to(status: ActivityStatus) -> Change:
     def change(activity: Activity, _: str) -> dict[str, Any]:
-        move(activity, to)
+        move(activity, status)
         return {}
 
-    return write_and_drive(
-        kind=kind,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-        change=change,
-    )
+    return change
 
 
 def _request_opening(
-    kind: OperationKind,
-    from_statuses: frozenset[ActivityStatus],
-    *,
-    activity_id: int,
-    operation_id: str,
-    reason: str,
-    user: User | None,
+    kind: OperationKind, from_statuses: frozenset[ActivityStatus], ask: Ask
 ) -> str:
+    activity_id, operation_id = ask["activity_id"], ask.get("operation_id", "")
     record = activity_record(activity_id)
     if record is not None and not GateOperation.objects.filter(pk=operation_id).exists():
         report = report_gate(record)
@@ -362,14 +253,7 @@ def _request_opening(
             Activity.objects.filter(pk=activity.pk).update(opened_at=Now())
         return {"first": first}
 
-    return write_and_drive(
-        kind=kind,
-        activity_id=activity_id,
-        operation_id=operation_id,
-        reason=reason,
-        user=user,
-        change=change,
-    )
+    return write_and_drive(kind=kind, change=change, **ask)
 
 
 def _require_stock(activity: Activity, sku_id: int, units: int) -> None:

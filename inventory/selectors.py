@@ -9,7 +9,7 @@ from django.db.models import Q, Sum
 
 from inventory.contracts import GateConfig, SkuTerms
 from inventory.models import Activity, AdmissionOptions, GateOperation, Sku, Stock, StockLedger
-from inventory.states import ActivityStatus
+from inventory.states import ActivityStatus, OperationKind, OperationStatus
 
 _VISIBLE: Final = ~Q(status=ActivityStatus.DRAFT)
 
@@ -140,9 +140,18 @@ def activity_record(activity_id: int) -> ActivityRecord | None:
 
 
 def operation_status(operation_id: str) -> tuple[str, str]:
-    """Return status and note of an operators' change."""
-    row = GateOperation.objects.only("status", "note").get(pk=operation_id)
-    return row.status, row.note
+    """Return status and note of an operators' change; of a top-up or cut the note tells the units.
+
+    A cut takes what nobody has reserved: often fewer units than were asked for.
+    """
+    row = GateOperation.objects.only("status", "note", "kind", "units", "units_done").get(
+        pk=operation_id
+    )
+    if row.status != OperationStatus.DONE or row.units_done is None or not row.units:
+        return row.status, row.note
+    verb = "taken" if row.kind == OperationKind.CUT else "added"
+    units = f"{row.units_done} of {row.units} unit{'' if row.units == 1 else 's'} {verb}"
+    return row.status, f"{units}; {row.note}" if row.note else units
 
 
 def _records(activities: Sequence[Activity]) -> list[ActivityRecord]:

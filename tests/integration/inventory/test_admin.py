@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from inventory import operations
+from inventory import keys, operations
 from inventory.models import Activity, GateOperation, Sku
 from inventory.states import OperationKind
 
@@ -176,3 +176,26 @@ def test_lists_are_shown_and_rows_of_services_are_read_only(new_sale, client) ->
         add = client.get(reverse(f"admin:inventory_{model}_add")).status_code
         assert add == (200 if model == "activity" else 403)
     assert Activity.objects.count() == 1
+
+
+def test_a_cut_says_how_many_units_it_really_took(new_sale, client) -> None:
+    sale = new_sale()
+    client.force_login(staff(*CODES))
+    answer = client.post(url(sale, "CUT"), form_of(sale, "CUT") | {"units": 30})
+    shown = client.get(answer["location"]).content.decode()
+    assert "CUT op_CUT: DONE, 10 of 30 units taken" in shown
+    answer = client.post(url(sale, "TOP_UP"), form_of(sale, "TOP_UP") | {"units": 1})
+    assert "DONE, 1 of 1 unit added" in client.get(answer["location"]).content.decode()
+
+
+def test_a_stop_is_offered_until_every_gate_has_stopped(new_sale, client) -> None:
+    sale = new_sale()
+    client.force_login(staff(*CODES))
+    page = reverse("admin:inventory_activity_change", args=[sale.activity_id])
+    assert url(sale, "STOP") in client.get(page).content.decode()
+    operations.request_stop(activity_id=sale.activity_id, reason="t")
+    assert sale.state().stopped is True
+    assert url(sale, "STOP") not in client.get(page).content.decode()
+    # Closed in PostgreSQL, but the gate has not followed: a stop still means something.
+    sale.client.hset(keys.gate(sale.activity_id, sale.sku_id), "stopped", "0")
+    assert url(sale, "STOP") in client.get(page).content.decode()
