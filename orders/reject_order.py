@@ -144,7 +144,13 @@ def write_rejects(
         raise ReservationConflict
     out: list[OutboxMessage] = []
     for message, reason in rejects:
-        record = _rejected_record(message, reason, now=now)
+        record = _without_order(
+            message,
+            status=REJECTED,
+            reason=reason.value,
+            traceparent=message.trace.traceparent,
+            now=now,
+        )
         out.append(release_command(record, restock=True, now=now))
         out.append(order_event(ORDER_REJECTED, record, now=now))
     return out
@@ -153,7 +159,13 @@ def write_rejects(
 def rearm(known: Sequence[KnownReservation], *, now: datetime) -> list[OutboxMessage]:
     """Build the release of what is known and still DUE once more: its first message may be lost."""
     return [
-        release_command(_known_record(one, now=now), restock=one.restock, now=now)
+        release_command(
+            _without_order(
+                one, status=one.outcome.value, reason=one.reason, traceparent=NO_TRACE, now=now
+            ),
+            restock=one.restock,
+            now=now,
+        )
         for one in known
         if one.release_state is ReleaseState.DUE
     ]
@@ -233,47 +245,32 @@ def by_id(known: Iterable[KnownReservation]) -> Mapping[str, KnownReservation]:
     return {one.reservation_id: one for one in known}
 
 
-def _rejected_record(message: CreateOrder, reason: RejectReason, *, now: datetime) -> OrderRecord:
+def _without_order(
+    one: CreateOrder | KnownReservation,
+    *,
+    status: str,
+    reason: str,
+    traceparent: str,
+    now: datetime,
+) -> OrderRecord:
+    """Tell of a reservation that became no order as its events tell of one."""
     return OrderRecord(
-        order_id=message.order_id,
-        reservation_id=message.reservation_id,
-        request_id=message.request_id,
-        activity_id=message.activity_id,
-        sku_id=message.sku_id,
-        user_id=message.user_id,
-        quantity=message.quantity,
+        order_id=one.order_id,
+        reservation_id=one.reservation_id,
+        request_id=one.request_id,
+        activity_id=one.activity_id,
+        sku_id=one.sku_id,
+        user_id=one.user_id,
+        quantity=one.quantity,
         amount_cents=0,
         currency="",
-        status=REJECTED,
+        status=status,
         version=1,
-        reason=reason.value,
+        reason=reason,
         created_at=now,
         expires_at=None,
         paid_at=None,
         canceled_at=None,
         payment_id="",
-        traceparent=message.trace.traceparent,
-    )
-
-
-def _known_record(known: KnownReservation, *, now: datetime) -> OrderRecord:
-    return OrderRecord(
-        order_id=known.order_id,
-        reservation_id=known.reservation_id,
-        request_id=known.request_id,
-        activity_id=known.activity_id,
-        sku_id=known.sku_id,
-        user_id=known.user_id,
-        quantity=known.quantity,
-        amount_cents=0,
-        currency="",
-        status=known.outcome.value,
-        version=1,
-        reason=known.reason,
-        created_at=now,
-        expires_at=None,
-        paid_at=None,
-        canceled_at=None,
-        payment_id="",
-        traceparent=NO_TRACE,
+        traceparent=traceparent,
     )
