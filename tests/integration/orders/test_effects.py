@@ -154,7 +154,7 @@ class Failing(EffectHandler):
         return super().handle(messages)
 
 
-@pytest.mark.usefixtures("provisioned")
+@pytest.mark.usefixtures("own_topics")
 def test_a_broken_group_holds_no_other_and_makes_up_for_it_later():
     """Real broker: points raise; settlement, invoice, notify, risk and archive have no lag."""
     paid = [life_of(f"u{n}")[1] for n in range(30)]
@@ -191,7 +191,7 @@ def test_a_broken_group_holds_no_other_and_makes_up_for_it_later():
         finally:
             connections.close_all()
 
-    ours = [message.message_id for message in paid]  # other tests may have left more in the topic
+    ours = [message.message_id for message in paid]
     inbox = INBOX.replace("GROUP BY", "WHERE message_id = ANY(%s) GROUP BY")
     archived = "SELECT count(*) FROM messaging_event_archive WHERE event_id = ANY(%s)"
 
