@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import urllib3
 from django.db import connection
@@ -81,7 +81,7 @@ class Buyers:
     def __init__(self, sale: Sale, *, port: int, environment: Mapping[str, str]) -> None:
         self._sale = sale
         self._base = f"http://127.0.0.1:{port}/api/v1/orders"
-        self._signs = {
+        self._signs: dict[str, Any] = {
             "secret": environment["SECKILL_JWT_SECRET"],
             "issuer": environment.get("SECKILL_JWT_ISSUER", ""),
             "audience": environment.get("SECKILL_JWT_AUDIENCE", ""),

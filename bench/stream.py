@@ -23,6 +23,7 @@ class Streamed:
     accepted_ids: list[str] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
     errors: int = 0
+    pending: int = 0  # answered 202 before the broker had confirmed
     latency: Histogram = field(default_factory=Histogram)
     accepted_per_s: list[Point] = field(default_factory=list)
 
@@ -31,6 +32,7 @@ class Streamed:
         self.accepted_ids += ids
         for code, count in result["codes"].items():
             self.codes[code] = self.codes.get(code, 0) + count
+        self.pending += result["pending"]
         self.errors += sum(result["errors"].values())
         self.latency.merge(latency(result).sparse())
         self.accepted_per_s += [(round(at + second, 2), rate) for second, rate in rates]

@@ -32,7 +32,8 @@ def hot_sku(bench: Bench) -> Outcome:
     breaches = [line for _, turn in turns for line in turn["breaches"]]
 
     def middle(what: str, skus: int) -> float:
-        return round(median(turn[what] for n, turn in turns if n == skus), 1)
+        rates: list[float] = [turn[what] for n, turn in turns if n == skus]
+        return round(median(rates), 1)
 
     one, many = middle("orders_per_s", 1), middle("orders_per_s", MANY)
     ratio = round(one / many, 3) if many else 0.0

@@ -15,6 +15,7 @@ from bench.mix import Buyers, Intent, intent
 from bench.scenarios.warm_up import warm_up
 from bench.series import Point, per_second
 from bench.stream import Streamed, stream
+from messaging.topology import CG_ORDER_CREATE
 from seckill.demo.sale import Sale, look, make_sale, open_sale
 
 _RATE: Final = 150.0
@@ -28,6 +29,12 @@ MEMORY_BAR_MB: Final = 900.0
 _ENDED = """
 SELECT order_id, status, extract(epoch FROM coalesce(paid_at, canceled_at))
 FROM orders_order WHERE activity_id = %s
+"""
+_DELIVERIES = """
+SELECT inbox.delivery_attempt, count(*)
+FROM messaging_inbox inbox JOIN orders_reservation USING (message_id)
+WHERE consumer_group = %s AND activity_id = %s
+GROUP BY inbox.delivery_attempt ORDER BY inbox.delivery_attempt
 """
 
 
@@ -45,6 +52,7 @@ class _Run:
     wrong_ends: Counter[str]
     series: dict[str, list[Point]]
     ended: Counter[str]
+    deliveries: dict[str, int]  # orders by the delivery that made them
 
     @property
     def in_time_share(self) -> float:
@@ -106,6 +114,8 @@ def _play(bench: Bench, *, rate: float, seconds: float) -> _Run:
     with connection.cursor() as cursor:
         cursor.execute(_ENDED, [sale.activity_id])
         rows = cursor.fetchall()
+        cursor.execute(_DELIVERIES, [CG_ORDER_CREATE, sale.activity_id])
+        deliveries = {str(attempt): count for attempt, count in cursor.fetchall()}
     series = {
         "accepted/s": streamed.accepted_per_s,
         "orders/s": per_second(commits.committed_s, start=began),
@@ -124,6 +134,7 @@ def _play(bench: Bench, *, rate: float, seconds: float) -> _Run:
         wrong_ends=wrong_ends([(order_id, status) for order_id, status, _ in rows]),
         series=series,
         ended=Counter(status for _, status, _ in rows),
+        deliveries=deliveries,
     )
 
 
@@ -187,6 +198,8 @@ def _outcome(bench: Bench, run: _Run) -> Outcome:
             "orders": run.commits.count,
             "ended": dict(run.ended),
             "wrong_ends": dict(run.wrong_ends),
+            "pending": streamed.pending,
+            "orders_by_delivery": run.deliveries,
             "in_time_share": round(run.in_time_share, 5),
             "answer_p50_ms": streamed.latency.percentile_ms(50),
             "answer_p99_ms": streamed.latency.percentile_ms(99),
@@ -200,6 +213,7 @@ def _outcome(bench: Bench, run: _Run) -> Outcome:
             f" {streamed.latency.percentile_ms(99):.1f} ms (from the moment a click was due)",
             f"{run.commits.count} orders, {run.in_time_share:.2%} within 3 s: {dict(run.ended)};"
             f" ended otherwise than wanted: {dict(run.wrong_ends) or 'none'}",
+            f"{streamed.pending} answered PENDING; orders by delivery attempt: {run.deliveries}",
             *(
                 f"{name}: p50 {call['p50_ms']:.1f} ms, p99 {call['p99_ms']:.1f} ms, {call['codes']}"
                 for name, call in calls.items()
