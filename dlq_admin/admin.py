@@ -8,7 +8,14 @@ from django.http import HttpRequest
 from dlq_admin import permissions
 from dlq_admin.models.audit import AuditEvent
 from dlq_admin.models.message import DlqMessage, DlqOccurrence, FailureGroup
-from dlq_admin.models.replay import Approval, DryRun, InvariantRun, ReplayBatch, ReplayItem
+from dlq_admin.models.replay import (
+    Approval,
+    BreakGlass,
+    DryRun,
+    InvariantRun,
+    ReplayBatch,
+    ReplayItem,
+)
 from dlq_admin.models.ticket import SlaClock, Ticket
 from orders.operators import read_only
 
@@ -98,6 +105,12 @@ class DryRunAdmin(Evidence):
 class ApprovalAdmin(Evidence):
     list_display = ("batch", "approver", "requested_by", "lead", "created_at")
     list_select_related = ("batch", "approver", "requested_by")
+
+
+@admin.register(BreakGlass)
+class BreakGlassAdmin(Evidence):
+    list_display = ("batch", "user", "broken_at", "due_at", "approved_at")
+    list_select_related = ("batch", "user")
 
 
 @admin.register(InvariantRun)

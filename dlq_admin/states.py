@@ -115,6 +115,7 @@ class SlaKind(StrEnum):
     PLAN = "PLAN"
     APPROVE = "APPROVE"
     RESOLVE = "RESOLVE"
+    GLASS = "GLASS"  # the approval of what was started behind broken glass
 
 
 class ItemStatus(StrEnum):

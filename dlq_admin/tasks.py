@@ -41,6 +41,17 @@ def announce_ticket(ticket_id: int) -> bool:
     return notices.mail_new(ticket_id)
 
 
+@shared_task(
+    name="dlq_admin.tasks.announce_broken_glass",
+    autoretry_for=(OSError, smtplib.SMTPException),
+    retry_backoff=True,
+    max_retries=5,
+)
+def announce_broken_glass(batch_id: int) -> bool:
+    """Mail on-call and the incident leads about broken glass; returns whether a mail went out."""
+    return notices.mail_glass(batch_id)
+
+
 @shared_task(name="dlq_admin.tasks.anchor_audit")
 def anchor_audit() -> str:
     """Anchor the audit chains that grew in the last hour; returns the anchor's hash."""

@@ -267,11 +267,12 @@ class Migration(migrations.Migration):
             """,
         ),
         migrations.RunSQL(
-            sql=sql_file("replay.sql"),
+            sql=sql_file("approvals.sql") + sql_file("replay.sql"),
             reverse_sql="""
                 DROP FUNCTION dlq_admin_approval_check CASCADE;
                 DROP FUNCTION dlq_admin_batch_guard CASCADE;
                 DROP FUNCTION dlq_admin_item_guard CASCADE;
+                DROP FUNCTION dlq_admin_approvals_missing;
                 DROP FUNCTION dlq_admin_approvals_needed CASCADE;
                 ALTER TABLE dlq_admin_approval DROP CONSTRAINT dlq_admin_approval_plan_fk;
                 DROP TABLE dlq_admin_transition;

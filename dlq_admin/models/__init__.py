@@ -2,7 +2,14 @@
 
 from dlq_admin.models.audit import AuditAnchor, AuditEvent, AuditHead
 from dlq_admin.models.message import DlqMessage, DlqOccurrence, FailureGroup
-from dlq_admin.models.replay import Approval, DryRun, InvariantRun, ReplayBatch, ReplayItem
+from dlq_admin.models.replay import (
+    Approval,
+    BreakGlass,
+    DryRun,
+    InvariantRun,
+    ReplayBatch,
+    ReplayItem,
+)
 from dlq_admin.models.submission import Submission
 from dlq_admin.models.ticket import SlaClock, Ticket
 
@@ -11,6 +18,7 @@ __all__ = [
     "AuditAnchor",
     "AuditEvent",
     "AuditHead",
+    "BreakGlass",
     "DlqMessage",
     "DlqOccurrence",
     "DryRun",

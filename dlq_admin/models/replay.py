@@ -144,7 +144,6 @@ class ReplayItem(models.Model):
     evidence = models.JSONField(default=dict)
     claimed_at = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True)
-    processed_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -209,6 +208,36 @@ class Approval(models.Model):
 
     def __str__(self) -> str:
         return f"approval {self.pk} of batch {self.batch_id}"
+
+
+class BreakGlass(models.Model):
+    """A plan that was started before its approval. The database sets all times (sql/glass.sql)."""
+
+    batch = models.OneToOneField(ReplayBatch, on_delete=models.PROTECT, related_name="glass")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    plan_hash = models.CharField(max_length=64)
+    reason = models.TextField()
+    broken_at = models.DateTimeField(db_default=Now())
+    due_at = models.DateTimeField(db_default=Now())  # an hour later
+    approved_at = models.DateTimeField(null=True)  # when the approvals were complete
+
+    class Meta:
+        db_table = "dlq_admin_break_glass"
+        verbose_name_plural = "broken glass"
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason=""), name="dlq_admin_break_glass_reason_ck"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"],
+                condition=Q(approved_at__isnull=True),
+                name="dlq_admin_break_glass_owed_idx",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"broken glass of batch {self.batch_id}"
 
 
 class InvariantRun(models.Model):

@@ -46,7 +46,6 @@ class Ticket(models.Model):
     analysis = models.TextField(default="", blank=True)
     fix_reference = models.CharField(max_length=200, default="", blank=True)
     fix_build = models.IntegerField(null=True)  # the first SECKILL_BUILD that has the fix
-    fix_begun_at = models.DateTimeField(null=True)  # deaths before it are known, later ones not
 
     waiting_from = models.CharField(max_length=16, choices=_STATUS, default="", blank=True)
     waiting_until = models.DateTimeField(null=True)

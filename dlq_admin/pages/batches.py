@@ -16,7 +16,7 @@ from dlq_admin.pages.keyset import number, page_of
 from dlq_admin.replay import selectors as reads
 from dlq_admin.replay.selectors import BatchView
 from dlq_admin.selectors.batches import approvals_needed, batch_page, waiting_for_approval
-from dlq_admin.states import BATCH_ACTIVE, BATCH_ALLOWED, BATCH_ENDED, BatchStatus
+from dlq_admin.states import BATCH_ACTIVE, BATCH_ALLOWED, BATCH_ENDED, BATCH_SENDS, BatchStatus
 
 _ITEMS: Final = 200
 
@@ -37,6 +37,24 @@ class ApproveForm(ActForm):
     )
     comment = forms.CharField(
         max_length=500, required=False, widget=forms.Textarea(attrs={"rows": 2})
+    )
+
+
+class BreakGlassForm(ActForm):
+    """Why the plan that is shown cannot wait, with one's own password."""
+
+    plan_hash = forms.CharField(max_length=64, widget=forms.HiddenInput)
+    reason = forms.CharField(
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        label="Why it cannot wait",
+        help_text="Whoever approves it afterwards reads this.",
+    )
+    password = forms.CharField(
+        max_length=128,
+        strip=False,
+        label="Your password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
 
 
@@ -91,6 +109,20 @@ ACTS: Final = Table(
             done="Rejected; its messages may be planned again.",
             blocked=_does_not_wait,
             danger=True,
+        ),
+        Act(
+            name="break-glass",
+            label="Break the glass",
+            permission=permissions.BREAK_GLASS,
+            form=BreakGlassForm,
+            call=replay.break_glass,
+            done="It starts now. On-call and the incident leads were told.",
+            blocked=lambda batch, user: reads.why_not_break_glass(
+                batch_id=batch.batch_id, user=user
+            ),
+            danger=True,
+            help="Starts it before its approval. Other people approve it afterwards, within an"
+            " hour; until then the ticket cannot end.",
         ),
         Act(
             name="rate",
@@ -200,7 +232,11 @@ def _show(
         subject=found,
         url=lambda one: reverse("dlq:batch-act", args=[batch_id, one.name]),
         bound=bound or {},
-        initial={"approve": {"plan_hash": found.plan_hash}, "rate": {"rate": found.live_rate}},
+        initial={
+            "approve": {"plan_hash": found.plan_hash},
+            "break-glass": {"plan_hash": found.plan_hash},
+            "rate": {"rate": found.live_rate},
+        },
     )
     return TemplateResponse(
         request,
@@ -219,6 +255,7 @@ def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
     items = reads.items(batch_id, after_position=after, limit=_ITEMS)
     counted = reads.progress_of(batch_id)
     people, lead = approvals_needed(batch_id)
+    sends = found.status in BATCH_SENDS
     limits = [found.rate_cap, found.live_rate, found.governor_rate]
     return {
         "page_url": reverse("dlq:batch", args=[batch_id]),
@@ -227,11 +264,12 @@ def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
         "after": items[-1].position if len(items) == _ITEMS else None,
         "progress": counted,
         "approvals": reads.approvals(batch_id),
+        "broken": reads.glass_of(batch_id=batch_id),
         "missing": reads.still_missing(batch_id),
         "people": people,
         "lead": lead,
         "ended": found.status in BATCH_ENDED,
-        "rate": min(limit for limit in limits if limit is not None),
+        "rate": min(limit for limit in limits if limit is not None) if sends else 0,
         "bar": charts.progress(
             [
                 (counted.good, "good"),

@@ -163,6 +163,7 @@ def show(
         "tabs": TABS,
         "tab_template": f"dlq_admin/tabs/{tab}.html",
         "next_step": next_step(found),
+        "broken": [one for one in replays.glass_of(ticket_id=ticket_id) if not one.approved_at],
         "flow": flow_of(found),
         "builds": builds_of(found.group) if found.fix_build is not None else [],
         "acts": shown(

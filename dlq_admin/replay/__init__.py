@@ -9,6 +9,7 @@ Services for pages (keyword-only; permission, state and hash are checked inside,
 | `plan_edited(message_pk, body, …)`: second level | plan_replay |
 | `request_approval(batch_id, user)` | request_replay |
 | `approve(batch_id, plan_hash, password, user, comment)` / `reject(batch_id, user, reason)` | approve_replay |
+| `break_glass(batch_id, plan_hash, password, reason, user)`: started now, approved within the hour | break_glass |
 | `pause(batch_id, user, reason)`, `set_rate(batch_id, user, rate)` | pause_replay |
 | `resume(batch_id, user, reason)`, `abort(batch_id, user, reason)` | resume_replay / abort_replay |
 | `check_now(ticket_id, user)`: invariants of everything the ticket touched | plan_replay |
@@ -19,6 +20,7 @@ docs/operations/replay.md.
 
 from dlq_admin.replay.approval import approve, reject, request_approval
 from dlq_admin.replay.control import abort, pause, resume, set_rate
+from dlq_admin.replay.glass import break_glass
 from dlq_admin.replay.plan import PlanResult, plan, plan_all, plan_edited
 from dlq_admin.replay.prove import check_now
 from dlq_admin.states import BatchStatus, Disposition, ItemStatus
@@ -30,6 +32,7 @@ __all__ = [
     "PlanResult",
     "abort",
     "approve",
+    "break_glass",
     "check_now",
     "pause",
     "plan",

@@ -1,20 +1,16 @@
 """Request, approval, refusal. What is checked here is enforced by the database once more."""
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from dlq_admin import access, permissions
-from dlq_admin.audit import record
-from dlq_admin.models.replay import Approval, ReplayBatch, ReplayItem
+from dlq_admin.replay import consent, glass
 from dlq_admin.replay.moves import lock_batch, move_all, move_batch
 from dlq_admin.replay.refusals import ApprovalRefused, StaleState
-from dlq_admin.states import BatchStatus, Disposition, ItemStatus
-from inventory.errors import GateUnavailable
+from dlq_admin.states import BatchStatus, ItemStatus
 from orders.errors import TicketRefused
-from orders.extension import require_at_gate, write_extension
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -37,7 +33,7 @@ def request_approval(*, batch_id: int, user: "User") -> None:
         batch = lock_batch(batch_id)
         if batch.requested_by_id != user.pk:
             raise ApprovalRefused("whoever planned it asks for its approval")
-        _not_expired(batch)
+        consent.require_not_expired(batch)
         move_all(batch, before=[ItemStatus.PLANNED], to=ItemStatus.PENDING_APPROVAL)
         move_batch(batch, to=BatchStatus.PENDING_APPROVAL, actor=user, requested_at=timezone.now())
 
@@ -45,17 +41,19 @@ def request_approval(*, batch_id: int, user: "User") -> None:
 def approve(
     *, batch_id: int, plan_hash: str, password: str, user: "User", comment: str = ""
 ) -> BatchStatus:
-    """Say yes to exactly this plan.
+    """Say yes to exactly this plan, before it starts, or afterwards when the glass was broken.
 
     Args:
-        batch_id: a batch that waits for approval.
+        batch_id: a batch that waits for approval, or was started behind broken glass.
         plan_hash: of the plan that the approver has seen.
         password: the approver's own, entered now.
-        user: needs `dlq_admin.approve_replay`; neither requester nor editor.
+        user: needs `dlq_admin.approve_replay`; neither requester nor editor, nor who broke the
+            glass.
         comment: for the audit.
 
     Returns:
-        APPROVED, or PENDING_APPROVAL while a second person is missing.
+        APPROVED, or PENDING_APPROVAL while a second person is missing; after broken glass what
+        the batch is.
 
     Raises:
         PermissionDenied: the user may not.
@@ -66,50 +64,24 @@ def approve(
     Cost: one short transaction; with extensions two reads of Redis for each before it.
     """
     access.require(user, permissions.APPROVE_REPLAY)
-    if not user.check_password(password):
-        record(
-            ticket_id=None,
-            kind="APPROVAL_PASSWORD_WRONG",
-            actor=user,
-            detail={"batch": batch_id},
-        )
-        raise ApprovalRefused("the password is wrong")
-    _require_extensions(batch_id)
+    consent.check_password(batch_id=batch_id, user=user, password=password)
+    consent.require_extensions(batch_id)
     try:
         with transaction.atomic(durable=True):
             batch = lock_batch(batch_id)
-            if batch.status != BatchStatus.PENDING_APPROVAL:
-                raise StaleState(f"batch {batch_id} is {batch.status}")
-            if user.pk in (batch.requested_by_id, batch.edited_by_id):
-                raise ApprovalRefused("another person must approve")
             if batch.plan_hash != plan_hash:
                 raise ApprovalRefused("this is not the plan that you have seen")
-            if batch.disposition == Disposition.DISCARD:
-                access.require(user, permissions.APPROVE_DISCARD)
-            _not_expired(batch)
-            lead = access.has(user, permissions.APPROVE_SECOND_LEVEL)
-            Approval.objects.create(
-                batch=batch,
-                requested_by_id=batch.requested_by_id,
-                edited_by_id=batch.edited_by_id,
-                plan_hash=plan_hash,
-                approver=user,
-                lead=lead,
-                comment=comment.strip(),
-            )
-            record(
-                ticket_id=batch.ticket_id,
-                kind="REPLAY_APPROVED_BY",
-                actor=user,
-                detail={"batch": batch.pk, "plan_hash": plan_hash, "lead": lead,
-                        "comment": comment.strip()},
-            )  # fmt: skip
-            if missing(batch):
+            broken = glass.open_glass(batch_id)
+            if broken is not None:
+                return glass.approve_afterwards(batch, broken, user=user, comment=comment.strip())
+            if batch.status != BatchStatus.PENDING_APPROVAL:
+                raise StaleState(f"batch {batch_id} is {batch.status}")
+            consent.require_not_expired(batch)
+            lead = consent.is_lead(batch, user)
+            consent.give(batch, user=user, lead=lead, comment=comment.strip())
+            if consent.missing(batch_id):
                 return BatchStatus.PENDING_APPROVAL
-            now = timezone.now()
-            move_batch(batch, to=BatchStatus.APPROVED, actor=user, approved_at=now)
-            move_all(batch, before=[ItemStatus.PENDING_APPROVAL], to=ItemStatus.APPROVED)
-            _write_extensions(batch, user, now)
+            consent.let_go(batch, user=user)
             return BatchStatus.APPROVED
     except IntegrityError as error:
         raise ApprovalRefused("this approval was given already, or is not yours to give") from error
@@ -132,64 +104,3 @@ def reject(*, batch_id: int, user: "User", reason: str) -> None:
         batch = lock_batch(batch_id)
         move_batch(batch, to=BatchStatus.REJECTED, actor=user, reason=reason.strip())
         move_all(batch, before=[ItemStatus.PENDING_APPROVAL], to=ItemStatus.REJECTED)
-
-
-def needed(batch: ReplayBatch) -> tuple[int, bool]:
-    """Return how many people must approve, and whether one must be an incident lead."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT people, lead FROM dlq_admin_approvals_needed(%s, %s)",
-            [batch.pk, batch.extension_s],
-        )
-        people, lead = cursor.fetchone()
-    return people, lead
-
-
-def missing(batch: ReplayBatch) -> str:
-    """Return what an approval still lacks, in words; empty when it is complete."""
-    people, lead = needed(batch)
-    given = list(Approval.objects.filter(batch=batch, plan_hash=batch.plan_hash))
-    if len(given) < people:
-        return f"{len(given)} of {people} approvals"
-    if lead and not any(one.lead for one in given):
-        return "an incident lead's approval"
-    return ""
-
-
-def _require_extensions(batch_id: int) -> None:
-    """Ask the gate before the transaction: it must name each reservation as its buyer's."""
-    wanting = ReplayItem.objects.filter(
-        batch_id=batch_id, batch__status=BatchStatus.PENDING_APPROVAL, needs_extension=True
-    ).select_related("message")
-    try:
-        for item in wanting:
-            require_at_gate(item.message.reservation_id or "")
-    except TicketRefused as error:
-        raise ApprovalRefused(str(error)) from error
-    except GateUnavailable as error:
-        raise ApprovalRefused("the gate does not answer: no extension can be written") from error
-
-
-def _write_extensions(batch: ReplayBatch, user: "User", now: datetime) -> None:
-    """Write the extension rows of the approval, in its transaction."""
-    wanting = ReplayItem.objects.filter(batch=batch, needs_extension=True).select_related("message")
-    for item in wanting:
-        until = write_extension(
-            reservation_id=item.message.reservation_id or "",
-            seconds=batch.extension_s,
-            reason=f"replay batch {batch.pk}: {batch.reason}",
-            granted_by=user.get_username(),
-            now=now,
-        )
-        record(
-            ticket_id=batch.ticket_id,
-            kind="EXTENSION_GRANTED",
-            actor=user,
-            detail={"reservation_id": item.message.reservation_id, "until": until.isoformat(),
-                    "batch": batch.pk},
-        )  # fmt: skip
-
-
-def _not_expired(batch: ReplayBatch) -> None:
-    if batch.expires_at <= timezone.now():
-        raise StaleState(f"the plan of batch {batch.pk} has expired: plan it again")

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict, Unpack
 
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 from ulid import ULID
 
@@ -173,19 +174,20 @@ def _plan(request: _Request, message_pks: Sequence[int]) -> PlanResult:
     if len(groups) > 1:
         raise PlanRefused("the messages are of several consumer groups: plan each apart")
     seen = look(planned, disposition=request.disposition, extension_s=request.extension_s)
-    usable = []
+    usable, blocked = [], []
     for dead in planned:
         judgement = seen[dead.pk].judgement
         if judgement.verdict in PLANNABLE:
             usable.append(dead)
         else:
+            blocked.append(dead)
             excluded[f"{judgement.verdict}: {judgement.reason}"] += 1
     if not usable:
         why = ", ".join(f"{reason} ({count})" for reason, count in sorted(excluded.items()))
         raise PlanRefused(why or "there is nothing to plan")
     try:
         with transaction.atomic(durable=True):
-            return _store(request, key, usable, seen, excluded, edits)
+            return _store(request, key, usable, blocked, seen, excluded, edits)
     except IntegrityError as error:
         known = ReplayBatch.objects.filter(idempotency_key=key).first()
         if known is not None:
@@ -242,6 +244,7 @@ def _store(
     request: _Request,
     key: str,
     usable: Sequence[Dead],
+    blocked: Sequence[Dead],
     seen: Mapping[int, Examination],
     excluded: Counter[str],
     edits: Mapping[int, tuple[Dead, list[dict[str, Any]]]],
@@ -274,27 +277,10 @@ def _store(
         idempotency_key=key,
         expires_at=expires_at,
     )
-    planned = DlqMessage.objects.filter(pk__in=[dead.pk for dead in usable])
-    counts = dict(planned.annotate(made=replays_made()).values_list("pk", "made"))
-    ReplayItem.objects.bulk_create(
-        ReplayItem(
-            batch=batch,
-            position=position,
-            message_id=dead.pk,
-            replay_id=f"rpl_{ULID()}",
-            verdict=seen[dead.pk].judgement.verdict.value,
-            verdict_reason=seen[dead.pk].judgement.reason,
-            item_hash=seen[dead.pk].item_hash,
-            payload_sha256=dead.sha256,
-            body=dead.body if dead.pk in edits else None,
-            edit_diff=edits[dead.pk][1] if dead.pk in edits else None,
-            needs_extension=seen[dead.pk].judgement.needs_extension,
-            replay_count=counts[dead.pk] + 1,
-            snapshot={"versions": dict(seen[dead.pk].versions)},
-        )
-        for position, dead in enumerate(usable)
-    )
-    ReplayItem.objects.filter(batch=batch).update(status=ItemStatus.PLANNED)
+    _store_items(batch, [*usable, *blocked], seen, edits)
+    items = ReplayItem.objects.filter(batch=batch)
+    items.filter(position__lt=len(usable)).update(status=ItemStatus.PLANNED)
+    items.filter(position__gte=len(usable)).update(status=ItemStatus.BLOCKED, ended_at=Now())
     ReplayBatch.objects.filter(pk=batch.pk).update(status=BatchStatus.PLANNED)
     record(
         ticket_id=request.ticket_id,
@@ -318,6 +304,35 @@ def _store(
         matched=matched,
         excluded=dict(excluded),
         expires_at=expires_at,
+    )
+
+
+def _store_items(
+    batch: ReplayBatch,
+    planned: Sequence[Dead],
+    seen: Mapping[int, Examination],
+    edits: Mapping[int, tuple[Dead, list[dict[str, Any]]]],
+) -> None:
+    """Store what is to be done, and behind it what cannot be: the page says why of each."""
+    rows = DlqMessage.objects.filter(pk__in=[dead.pk for dead in planned])
+    counts = dict(rows.annotate(made=replays_made()).values_list("pk", "made"))
+    ReplayItem.objects.bulk_create(
+        ReplayItem(
+            batch=batch,
+            position=position,
+            message_id=dead.pk,
+            replay_id=f"rpl_{ULID()}",
+            verdict=seen[dead.pk].judgement.verdict.value,
+            verdict_reason=seen[dead.pk].judgement.reason,
+            item_hash=seen[dead.pk].item_hash,
+            payload_sha256=dead.sha256,
+            body=dead.body if dead.pk in edits else None,
+            edit_diff=edits[dead.pk][1] if dead.pk in edits else None,
+            needs_extension=seen[dead.pk].judgement.needs_extension,
+            replay_count=counts[dead.pk] + 1,
+            snapshot={"versions": dict(seen[dead.pk].versions)},
+        )
+        for position, dead in enumerate(planned)
     )
 
 

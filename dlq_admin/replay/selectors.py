@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from django.utils import timezone
 
 from dlq_admin import access, permissions
-from dlq_admin.models.replay import Approval, InvariantRun, ReplayBatch, ReplayItem
-from dlq_admin.replay.approval import missing
+from dlq_admin.models.replay import Approval, BreakGlass, InvariantRun, ReplayBatch, ReplayItem
+from dlq_admin.replay.consent import is_lead, missing
+from dlq_admin.replay.glass import open_glass
 from dlq_admin.replay.progress import Progress, progress
-from dlq_admin.states import (
-    ITEM_SUCCESS,
-    ITEM_TERMINAL,
-    BatchStatus,
-    Disposition,
-    ItemStatus,
-)
+from dlq_admin.states import BatchStatus, Disposition, ItemStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -84,6 +79,23 @@ class ApprovalView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GlassView:
+    """A plan that was started before its approval; `approved_at` is None while that is owed."""
+
+    batch_id: int
+    user: str
+    reason: str
+    broken_at: datetime
+    due_at: datetime
+    approved_at: datetime | None
+
+    @property
+    def late(self) -> bool:
+        """Whether the approval came, or comes, after its hour."""
+        return (self.approved_at or timezone.now()) > self.due_at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InvariantView:
     """A look at invariants."""
 
@@ -95,39 +107,10 @@ class InvariantView:
     fresh: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
-    """What a ticket needs to be closed, as far as replays know it.
-
-    `open_items`: still on their way. `bad`: messages whose newest item did not end good.
-    `good`: messages that ended VERIFIED, COMPENSATED or DISCARDED.
-    """
-
-    open_items: int
-    good: frozenset[int]
-    bad: frozenset[int]
-    verify_failed: bool
-    invariants_passed_at: datetime | None
-
-    @property
-    def invariants_fresh(self) -> bool:
-        """Whether the newest look at invariants passed less than 10 minutes ago."""
-        at = self.invariants_passed_at
-        return at is not None and timezone.now() - at < FRESH
-
-
 def batch(batch_id: int) -> BatchView | None:
     """Return a batch; None when there is none. One statement."""
     row = ReplayBatch.objects.select_related("requested_by").filter(pk=batch_id).first()
     return _batch(row) if row else None
-
-
-def waiting_for_approval(*, limit: int = 100) -> list[BatchView]:
-    """Return what waits for approval, what expires first on top. One statement."""
-    rows = ReplayBatch.objects.select_related("requested_by").filter(
-        status=BatchStatus.PENDING_APPROVAL
-    )
-    return [_batch(row) for row in rows.order_by("expires_at")[:limit]]
 
 
 def items(
@@ -158,25 +141,61 @@ def approvals(batch_id: int) -> list[ApprovalView]:
 
 
 def why_not_approve(*, batch_id: int, user: "User") -> str:
-    """Return why this user's approve button is disabled; empty when it is not. Three statements."""
+    """Return why this user's approve button is disabled; empty when it is not. Four statements."""
     row = ReplayBatch.objects.filter(pk=batch_id).first()
-    if row is None or row.status != BatchStatus.PENDING_APPROVAL:
+    glass = open_glass(batch_id)
+    if row is None or (glass is None and row.status != BatchStatus.PENDING_APPROVAL):
         return "it does not wait for approval"
     if not access.has(user, permissions.APPROVE_REPLAY):
         return "you may not approve"
     if user.pk in (row.requested_by_id, row.edited_by_id):
         return "you planned it: another person must approve"
-    if row.expires_at <= timezone.now():
+    if glass is not None:
+        if user.pk == glass.user_id:
+            return "you broke the glass: another person must approve"
+        if glass.due_at <= timezone.now() and not is_lead(row, user):
+            return "its hour has passed: an incident lead must approve"
+    elif row.expires_at <= timezone.now():
         return "its time has passed"
     if Approval.objects.filter(batch=row, approver=user).exists():
-        return f"you have approved; missing: {missing(row)}"
+        return f"you have approved; it has {missing(row.pk)}"
     return ""
+
+
+def why_not_break_glass(*, batch_id: int, user: "User") -> str:
+    """Return why this user's break-glass button is disabled; empty when it is not."""
+    row = ReplayBatch.objects.filter(pk=batch_id).first()
+    if row is None or row.status != BatchStatus.PENDING_APPROVAL:
+        return "it does not wait for approval"
+    if row.disposition == Disposition.DISCARD:
+        return "a discard is for good, and can wait for a second person"
+    if row.expires_at <= timezone.now():
+        return "its time has passed"
+    if access.has(user, permissions.BREAK_GLASS) and not is_lead(row, user):
+        return "this plan needs what only an incident lead may"
+    return ""
+
+
+def glass_of(*, batch_id: int | None = None, ticket_id: int | None = None) -> list[GlassView]:
+    """Return the broken glass of a batch or of a ticket's batches. One statement."""
+    scope = {"batch_id": batch_id} if batch_id else {"batch__ticket_id": ticket_id}
+    rows = BreakGlass.objects.select_related("user").filter(**scope)
+    return [
+        GlassView(
+            batch_id=row.batch_id,
+            user=row.user.get_username(),
+            reason=row.reason,
+            broken_at=row.broken_at,
+            due_at=row.due_at,
+            approved_at=row.approved_at,
+        )
+        for row in rows.order_by("pk")
+    ]
 
 
 def still_missing(batch_id: int) -> str:
     """Return what the approval of a batch lacks, in words; empty when it is complete."""
-    row = ReplayBatch.objects.filter(pk=batch_id).first()
-    return missing(row) if row else ""
+    return missing(batch_id)
 
 
 def progress_of(batch_id: int) -> Progress:
@@ -198,31 +217,6 @@ def invariant_runs(ticket_id: int, *, limit: int = 50) -> list[InvariantView]:
         )
         for row in InvariantRun.objects.filter(ticket_id=ticket_id).order_by("-pk")[:limit]
     ]
-
-
-def proof_of(ticket_id: int) -> Proof:
-    """Return what replays prove about a ticket. Two statements."""
-    newest: dict[int, ItemStatus] = {}
-    open_items = 0
-    for message_pk, status in (
-        ReplayItem.objects.filter(batch__ticket_id=ticket_id)
-        .order_by("pk")
-        .values_list("message_id", "status")
-    ):
-        newest[message_pk] = ItemStatus(status)
-        open_items += ItemStatus(status) not in ITEM_TERMINAL
-    last = InvariantRun.objects.filter(ticket_id=ticket_id).order_by("-pk").first()
-    return Proof(
-        open_items=open_items,
-        good=frozenset(pk for pk, status in newest.items() if status in ITEM_SUCCESS),
-        bad=frozenset(
-            pk
-            for pk, status in newest.items()
-            if status in ITEM_TERMINAL and status not in ITEM_SUCCESS
-        ),
-        verify_failed=ItemStatus.VERIFY_FAILED in newest.values(),
-        invariants_passed_at=last.created_at if last and last.passed else None,
-    )
 
 
 def _batch(row: ReplayBatch) -> BatchView:

@@ -11,7 +11,6 @@ from typing import Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models.functions import Now
 from django.utils import timezone
 
 import faultpoint
@@ -172,8 +171,7 @@ def _move(item: ReplayItem, *, to: ItemStatus, why: str) -> int:
     before, message_id = ItemStatus(item.status), item.message.message_id
     if to is before:
         return 0
-    fields = {"processed_at": Now()} if to in ITEM_PROCESSED else {}
-    if not move_items([item.pk], before=before, to=to, reason=why, **fields):
+    if not move_items([item.pk], before=before, to=to, reason=why):
         return 0
     if to in ITEM_PROCESSED:
         quarantine.resolve(

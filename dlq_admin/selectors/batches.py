@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 
 from dlq_admin.models.replay import Approval, ReplayBatch, ReplayItem
-from dlq_admin.replay.approval import needed
+from dlq_admin.replay.consent import needed
 from dlq_admin.replay.progress import FAILED
 from dlq_admin.replay.selectors import ApprovalView
 from dlq_admin.states import BATCH_ACTIVE, ITEM_SUCCESS, BatchStatus
@@ -34,6 +34,7 @@ class BatchLine:
     created_at: datetime
     requested_at: datetime | None
     expires_at: datetime
+    glass_due_at: datetime | None  # started behind broken glass, and not approved yet
 
 
 def batch_page(
@@ -58,9 +59,15 @@ def batch_page(
 
 
 def waiting_for_approval(*, limit: int = 100) -> list[BatchLine]:
-    """Return plans that wait for somebody's yes, the most urgent first. Two statements."""
-    found = ReplayBatch.objects.filter(status=BatchStatus.PENDING_APPROVAL.value)
-    return _lines(found.order_by("expires_at", "pk"), limit)
+    """Return what waits for somebody's yes, the most urgent first. Two statements.
+
+    What was started behind broken glass stands before the plans.
+    """
+    owed = Q(glass__isnull=False, glass__approved_at__isnull=True)
+    found = ReplayBatch.objects.filter(Q(status=BatchStatus.PENDING_APPROVAL.value) | owed)
+    return _lines(
+        found.order_by(F("glass__due_at").asc(nulls_last=True), "expires_at", "pk"), limit
+    )
 
 
 def approvals_needed(batch_id: int) -> tuple[int, bool]:
@@ -85,7 +92,7 @@ def approvals_of(batch_ids: Sequence[int]) -> dict[int, list[ApprovalView]]:
 
 
 def _lines(found: QuerySet[ReplayBatch], limit: int) -> list[BatchLine]:
-    rows = list(found.select_related("requested_by")[:limit])
+    rows = list(found.select_related("requested_by", "glass")[:limit])
     good: dict[int, int] = {}
     failed: dict[int, int] = {}
     ends = (
@@ -111,6 +118,12 @@ def _lines(found: QuerySet[ReplayBatch], limit: int) -> list[BatchLine]:
             created_at=row.created_at,
             requested_at=row.requested_at,
             expires_at=row.expires_at,
+            glass_due_at=_owed(row),
         )
         for row in rows
     ]
+
+
+def _owed(row: ReplayBatch) -> datetime | None:
+    glass = getattr(row, "glass", None)
+    return glass.due_at if glass is not None and glass.approved_at is None else None

@@ -9,7 +9,9 @@ _BADGES: Final = """
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM dlq_ticket WHERE status IN ('NEW', 'REOPENED') LIMIT %s) AS fresh),
        (SELECT count(*) FROM (
-            SELECT 1 FROM dlq_admin_replay_batch WHERE status = 'PENDING_APPROVAL' LIMIT %s) AS due)
+            SELECT 1 FROM dlq_admin_replay_batch WHERE status = 'PENDING_APPROVAL'
+            UNION ALL SELECT 1 FROM dlq_admin_break_glass WHERE approved_at IS NULL
+            LIMIT %s) AS due)
 """
 
 

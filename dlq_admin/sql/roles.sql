@@ -15,7 +15,7 @@ GRANT SELECT, INSERT ON dlq_admin_audit_event, dlq_admin_audit_anchor, dlq_admin
 REVOKE ALL ON dlq_admin_audit_head, dlq_admin_transition, django_migrations FROM {role};
 GRANT SELECT ON dlq_admin_audit_head, dlq_admin_transition, django_migrations TO {role};
 REVOKE DELETE ON dlq_admin_replay_batch, dlq_admin_replay_item, dlq_admin_dry_run,
-    dlq_admin_invariant_run FROM {role};
+    dlq_admin_invariant_run, dlq_admin_break_glass FROM {role};
 REVOKE UPDATE, DELETE ON messaging_event_archive FROM {role};
 
 -- name: auditor

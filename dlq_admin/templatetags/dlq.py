@@ -1,5 +1,6 @@
 """How the console writes names, spans of time and states: nothing here decides anything."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -28,6 +29,31 @@ _TONES: Final = {
          "CLAIMED", "SENDING", "SENT"), "info"
     ),
 }  # fmt: skip
+
+
+# What a verdict means for the buyer, in a sentence.
+_MEANINGS: Final = {
+    "WILL_CREATE": "makes the order: the unit is held, and stock suffices",
+    "WILL_REJECT": "rejects the buyer, and gives the unit back",
+    "WILL_APPLY": "lets the group's handler do its work once more",
+    "WILL_COMPENSATE": "rejects the buyer, and gives the unit back",
+    "WILL_DISCARD": "has no effect, for good",
+    "NOOP": "changes nothing: its outcome is there already",
+    "BLOCKED": "must not be done like this",
+    "BREACH": "must not be done: the stores contradict each other; repair them first",
+}
+
+
+@register.filter
+def meaning(verdict: Any) -> str:
+    """Return what a verdict means, as the rest of a sentence."""
+    return _MEANINGS.get(str(verdict), words(verdict))
+
+
+@register.filter
+def beside(row: Sequence[Any], columns: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return a row's values, each with the name of its column."""
+    return list(zip(columns, row, strict=True))
 
 
 @register.filter

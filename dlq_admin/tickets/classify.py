@@ -11,7 +11,7 @@ from dlq_admin.models.replay import ReplayBatch
 from dlq_admin.models.ticket import Ticket
 from dlq_admin.states import BATCH_ENDED, Cause, Disposition, SlaKind, TicketStatus
 from dlq_admin.tickets import sla
-from dlq_admin.tickets.moves import clock, lock, move, require_reason, require_status
+from dlq_admin.tickets.moves import lock, move, require_reason, require_status
 from inventory import readiness
 from messaging.quarantine import OUTBOX_GROUP
 from messaging.selectors import WorkerRecord, paused_groups, workers
@@ -69,7 +69,7 @@ def begin_fix(*, ticket_id: int, user: "User") -> None:
         ticket = lock(ticket_id)
         require_status(ticket, _T.CLASSIFIED)
         _not_discarded(ticket)
-        move(ticket, _T.FIXING, kind=TicketEvent.FIX_BEGUN, actor=user, fix_begun_at=clock())
+        move(ticket, _T.FIXING, kind=TicketEvent.FIX_BEGUN, actor=user)
 
 
 def make_ready(
@@ -138,7 +138,6 @@ def send_back(*, ticket_id: int, reason: str, user: "User") -> None:
             kind=TicketEvent.SENT_BACK,
             actor=user,
             detail={"reason": reason},
-            fix_begun_at=clock(),
         )
 
 

@@ -18,6 +18,7 @@ from dlq_admin.tickets import sla
 from dlq_admin.tickets.classify import require_no_plan
 from dlq_admin.tickets.messages import open_count
 from dlq_admin.tickets.moves import clock, lock, move, require_status
+from dlq_admin.tickets.owed import require_no_glass
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -76,7 +77,7 @@ def close_if_settled(ticket_id: int) -> bool:
     """Close a ticket all of whose messages turned out to be settled, inside the transaction.
 
     Returns:
-        Whether it was closed; never while a plan is under way.
+        Whether it was closed; never while a plan is under way, or broken glass unapproved.
     """
     ticket = lock(ticket_id)
     if ticket.status not in _BY_ITSELF:
@@ -86,6 +87,7 @@ def close_if_settled(ticket_id: int) -> bool:
         return False
     try:
         require_no_plan(ticket)
+        require_no_glass(ticket)
     except GuardRefused:
         return False
     move(
@@ -106,6 +108,7 @@ def _missing(ticket: Ticket) -> str:
         return f"{open_} messages have not ended: replay, compensate or discard them"
     try:
         require_no_plan(ticket)
+        require_no_glass(ticket)
     except GuardRefused as refused:
         return str(refused)
     replayed = (

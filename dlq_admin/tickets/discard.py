@@ -14,6 +14,7 @@ from dlq_admin.tickets import sla
 from dlq_admin.tickets.classify import require_no_plan
 from dlq_admin.tickets.messages import resolve_open
 from dlq_admin.tickets.moves import clock, lock, move, require_reason, require_status
+from dlq_admin.tickets.owed import require_no_glass
 from messaging.topology import CG_ORDER_CREATE
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def request_discard(*, ticket_id: int, reason: str, user: "User") -> None:
 
     Raises:
         PermissionDenied: the user may not.
-        GuardRefused: no reason, another disposition, or a buyer's reservation is held.
+        GuardRefused: no reason, another disposition, a buyer's reservation is held, or broken
+            glass is not approved.
         StaleTicket: it is not CLASSIFIED.
     """
     access.require(user, permissions.DISCARD_MESSAGE)
@@ -56,6 +58,7 @@ def request_discard(*, ticket_id: int, reason: str, user: "User") -> None:
             raise GuardRefused(f"it is classified for {ticket.disposition}: classify it anew first")
         _nothing_held(ticket)
         require_no_plan(ticket)
+        require_no_glass(ticket)
         move(
             ticket,
             _T.DISCARD_PENDING,

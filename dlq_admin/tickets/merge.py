@@ -15,6 +15,7 @@ from dlq_admin.states import TicketStatus
 from dlq_admin.tickets import sla
 from dlq_admin.tickets.classify import require_no_plan
 from dlq_admin.tickets.moves import lock, move, require_open, require_reason
+from dlq_admin.tickets.owed import require_no_glass
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -27,7 +28,8 @@ def merge(*, ticket_id: int, into_id: int, reason: str, user: "User") -> None:
 
     Raises:
         PermissionDenied: the user may not.
-        GuardRefused: no reason, the same ticket, another consumer group, or a plan is under way.
+        GuardRefused: no reason, the same ticket, another consumer group, a plan is under way, or
+            broken glass is not approved.
         StaleTicket: one of them is not open, or the first is past the point.
     """
     access.require(user, permissions.TRIAGE_TICKET)
@@ -42,6 +44,7 @@ def merge(*, ticket_id: int, into_id: int, reason: str, user: "User") -> None:
         if ticket.failure_group.consumer_group != into.failure_group.consumer_group:
             raise GuardRefused("they are of two consumer groups: a replay serves one")
         require_no_plan(ticket)
+        require_no_glass(ticket)
         moved = DlqMessage.objects.filter(ticket_id=ticket_id).update(
             ticket_id=into_id, version=F("version") + 1
         )

@@ -8,7 +8,7 @@ from dlq_admin.models.replay import ReplayItem
 from dlq_admin.models.ticket import Ticket
 from dlq_admin.states import ItemStatus, TicketStatus
 from dlq_admin.tickets.messages import open_count, resolve_replayed
-from dlq_admin.tickets.moves import clock, lock, move
+from dlq_admin.tickets.moves import lock, move
 
 _T = TicketStatus
 _FAILED = [ItemStatus.VERIFY_FAILED.value, ItemStatus.FAILED_AGAIN.value]
@@ -62,5 +62,4 @@ def back_to_fixing(ticket: Ticket, *, reason: str) -> None:
         kind=TicketEvent.SENT_BACK,
         actor=SYSTEM,
         detail={"reason": reason},
-        fix_begun_at=clock(),
     )

@@ -1,7 +1,7 @@
 """SLA clocks: acknowledge, plan, approve, resolve; tight while a sale runs.
 
 At half of the time somebody is reminded, at the end it is escalated; each once, each an audit
-event. A WAITING ticket's clocks stand still.
+event. A WAITING ticket's clocks stand still, but for the one of broken glass.
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ PROMISED: Final[dict[SlaKind, tuple[timedelta, timedelta]]] = {
     SlaKind.PLAN: (timedelta(minutes=15), timedelta(minutes=60)),
     SlaKind.APPROVE: (timedelta(minutes=10), timedelta(minutes=60)),
     SlaKind.RESOLVE: (timedelta(minutes=30), timedelta(hours=4)),
+    SlaKind.GLASS: (timedelta(hours=1), timedelta(hours=1)),
 }
 
 # Replay batches that wait for an approval, and since when; tickets whose discard waits.
@@ -75,9 +76,9 @@ def stop(ticket_id: int, *kinds: SlaKind) -> None:
 
 def shift(ticket_id: int, *, by: timedelta) -> None:
     """Move the ends of the running clocks: the ticket waited for so long."""
-    SlaClock.objects.filter(ticket_id=ticket_id, stopped_at__isnull=True).update(
-        remind_at=F("remind_at") + by, due_at=F("due_at") + by
-    )
+    SlaClock.objects.filter(ticket_id=ticket_id, stopped_at__isnull=True).exclude(
+        kind=SlaKind.GLASS
+    ).update(remind_at=F("remind_at") + by, due_at=F("due_at") + by)
 
 
 def follow_approvals() -> None:
@@ -101,7 +102,7 @@ def ring() -> list[Alarm]:
     now = clock()
     alarms: list[Alarm] = []
     running = SlaClock.objects.filter(stopped_at__isnull=True).exclude(
-        ticket__status=TicketStatus.WAITING
+        ~Q(kind=SlaKind.GLASS), ticket__status=TicketStatus.WAITING
     )
     due = running.filter(
         Q(remind_at__lte=now, reminded_at__isnull=True)

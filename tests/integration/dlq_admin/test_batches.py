@@ -10,7 +10,7 @@ from dlq_admin.replay.limits import Pressure
 from dlq_admin.replay.progress import progress
 from dlq_admin.replay.refusals import PlanRefused
 from dlq_admin.replay.worker import run_round
-from dlq_admin.states import BatchStatus, Disposition
+from dlq_admin.states import BatchStatus, Disposition, ItemStatus
 from messaging import quarantine
 from messaging.topology import CG_ORDER_CREATE
 from tests.fixtures.dlq import (
@@ -20,6 +20,7 @@ from tests.fixtures.dlq import (
     dead_ones,
     delivered,
     execute_as_owner,
+    item,
     publish,
     work_off,
 )
@@ -37,6 +38,23 @@ def a_second_later() -> None:
         "UPDATE dlq_admin_replay_item SET sent_at = sent_at - interval '2 seconds'"
         " WHERE sent_at IS NOT NULL"
     )
+
+
+def test_what_cannot_be_done_stays_in_the_plan_as_blocked_and_is_never_sent(desk: Desk) -> None:
+    """Ann's bytes are not those that were captured: bob's order is made, her message stays."""
+    sale, (ann, bob) = dead_ones(desk, 2)
+    execute_as_owner("UPDATE dlq_message SET body_sha256 = %s WHERE id = %s", "0" * 64, ann.pk)
+    planned = desk.plan(ann, bob)
+    assert (planned.items, planned.excluded) == (1, {"BLOCKED: HASH_MISMATCH": 1})
+    desk.approve(planned)
+    work_off()
+
+    assert counts(planned.batch_id) == {ItemStatus.VERIFIED: 1, ItemStatus.BLOCKED: 1}
+    blocked = item(ann)
+    assert (blocked.verdict_reason, blocked.send_tries) == ("HASH_MISMATCH", 0)
+    assert blocked.ended_at is not None
+    assert batch_status(planned.batch_id) == BatchStatus.COMPLETED
+    assert (sale.orders(), type(ann).objects.get(pk=ann.pk).status) == (1, "OPEN")
 
 
 def test_select_all_freezes_what_was_there(desk: Desk) -> None:

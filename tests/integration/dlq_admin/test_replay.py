@@ -65,9 +65,10 @@ def test_a_dead_message_is_replayed_once_and_proven(desk: Desk, lost: Lost) -> N
     assert batch_status(batch_id) == BatchStatus.COMPLETED
     assert sale.quarantine_row(reservation)[0] == "RESOLVED"
     assert check_touched([reservation.reservation_id]).breaches == ()
-    proof = selectors.proof_of(desk.ticket.pk)
-    assert (proof.open_items, proof.bad, proof.good) == (0, frozenset(), {dead.pk})
-    assert proof.invariants_fresh
+    assert type(dead).objects.get(pk=dead.pk).resolution == "VERIFIED"
+    (look, *_) = selectors.invariant_runs(desk.ticket.pk)
+    assert look.passed
+    assert look.fresh
     assert verify(ticket_id=desk.ticket.pk).ok
     kinds = AuditEvent.objects.filter(chain=desk.ticket.pk).order_by("seq")
     assert list(kinds.values_list("kind", flat=True)) == [
@@ -167,8 +168,7 @@ def test_a_failed_invariant_fails_the_item_and_pauses_the_batch(desk: Desk) -> N
     assert item(dead).status == ItemStatus.VERIFY_FAILED
     assert batch_status(batch_id) == BatchStatus.PAUSED
     assert item(other).status == ItemStatus.APPROVED
-    assert selectors.proof_of(desk.ticket.pk).verify_failed
-    assert not selectors.proof_of(desk.ticket.pk).invariants_fresh
+    assert not selectors.invariant_runs(desk.ticket.pk)[0].passed
 
 
 def test_an_expired_plan_is_never_sent(desk: Desk, lost: Lost) -> None:
