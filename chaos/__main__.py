@@ -1,6 +1,7 @@
 """`bin/chaos`: search for a breach, seed by seed."""
 
 import argparse
+import faulthandler
 import json
 import logging
 import signal
@@ -17,6 +18,7 @@ from chaos.machine import Machine
 from devstack.errors import StackError
 from seckill.demo.supervision import CHECKOUT, StartFailed
 
+_HANGS_S: Final = 240.0
 RUN_DIR: Final = CHECKOUT / ".run" / "chaos"
 
 
@@ -34,6 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-jvm", action="store_true", help="leave the Java processes alone")
     parser.add_argument(
         "--prove", action="store_true", help="tamper with one more sale: the check must notice"
+    )
+    parser.add_argument(
+        "--within", type=float, metavar="S", help="begin no seed but the first after S seconds"
     )
     parser.add_argument("--plan", action="store_true", help="only print what would be done")
     parser.add_argument(
@@ -67,12 +72,13 @@ def main(argv: list[str]) -> int:
         write_table()
         return 0
     signal.signal(signal.SIGTERM, _terminated)
+    last_begin = time.monotonic() + options.within if options.within else float("inf")
     machine = Machine(options.run_dir)
     try:
         console.print("starting a private stack and the product's processes …")
         machine.start()
         logging.disable(logging.WARNING)  # of this process: what the product does is in its logs
-        records = search(machine, plans, console, record_to=options.record)
+        records = search(machine, plans, console, record_to=options.record, last_begin=last_begin)
         proof = _prove(machine, plans[0], console) if options.prove else []
     except (StackError, StartFailed) as error:
         sys.stderr.write(f"bin/chaos: {error}\n")
@@ -88,17 +94,37 @@ def main(argv: list[str]) -> int:
 
 
 def search(
-    machine: Machine, plans: list[plan.Plan], console: Console, *, record_to: Path | None
+    machine: Machine,
+    plans: list[plan.Plan],
+    console: Console,
+    *,
+    record_to: Path | None,
+    last_begin: float,
 ) -> list[dict[str, Any]]:
-    """Play the plans one after the other on one machine; each result is appended at once."""
+    """Play the plans one after the other on one machine; each result is appended at once.
+
+    Args:
+        machine: started.
+        plans: what to play.
+        console: told about each.
+        record_to: where the results go; the record of all runs when None.
+        last_begin: on the monotonic clock; after it nothing begins but the first.
+    """
     from chaos import results
     from chaos.seed import run
 
-    version, records = results.commit(), []
+    version = results.commit()
+    records: list[dict[str, Any]] = []
     for one in plans:
+        if records and time.monotonic() > last_begin:
+            break
         console.print(_about(one))
         began = time.monotonic()
-        record = results.as_record(one, run(machine, one), version=version)
+        faulthandler.dump_traceback_later(_HANGS_S, repeat=True)
+        try:
+            record = results.as_record(one, run(machine, one), version=version)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         results.append(record, record_to or results.RUNS)
         records.append(record)
         console.print(

@@ -14,7 +14,7 @@ from chaos.plan import BuyerPlan
 
 _PATIENCE_S: Final = 25.0  # how long somebody without a clear answer goes on asking
 _PAUSE_S: Final = 0.4
-_ORDER_PATIENCE_S: Final = 15.0
+_ORDER_PATIENCE_S: Final = 12.0
 _UNCLEAR: Final = frozenset({0, 429, 500, 502, 503, 504})
 
 
@@ -94,7 +94,7 @@ class Crowd:
 
     def _live(self, buyer: BuyerPlan, opened_at: float) -> None:
         time.sleep(max(0.0, opened_at + buyer.at_s - time.monotonic()))
-        key = f"k-{buyer.user}"
+        key = f"k-{buyer.user.partition('@')[0]}"
         if buyer.second == "double":
             threading.Thread(
                 target=self.buy,

@@ -39,8 +39,16 @@ class FaultSpec:
 PROGRAMS: Final = ("orders", "core", "side", "sender", "scanner", "web", "celery")
 WIRES: Final = ("postgres", "redis", "rocketmq", "provider")
 # Points that only a test passes, or whose process does nothing afterwards anyway.
-POINTS: Final = tuple(sorted(p for p in faultpoint.POINTS if not p.startswith("rebuild.")))
-REBUILD_POINTS: Final = tuple(sorted(p for p in faultpoint.POINTS if p.startswith("rebuild.")))
+_APART: Final = ("rebuild.", "replay.", "governor.")  # drawn by rules of their own
+
+
+def _points(prefix: str) -> tuple[str, ...]:
+    return tuple(sorted(point for point in faultpoint.POINTS if point.startswith(prefix)))
+
+
+POINTS: Final = tuple(point for point in _points("") if not point.startswith(_APART))
+REBUILD_POINTS: Final = _points("rebuild.")
+REPLAY_POINTS: Final = _points("replay.")
 
 FAULTS: Final[dict[str, FaultSpec]] = {
     "kill_at_point": FaultSpec(
@@ -149,6 +157,38 @@ FAULTS: Final[dict[str, FaultSpec]] = {
         weight=0,
         targets=REBUILD_POINTS,
         excuse=Excuse.LOSS,
+    ),
+    "kill_at_replay": FaultSpec(
+        about="kill -9 of the replay worker at a named point", weight=0, targets=REPLAY_POINTS
+    ),
+    "stop_at_replay": FaultSpec(
+        about="SIGSTOP of the replay worker at a named point, SIGCONT later",
+        weight=0,
+        for_s=(2.0, 4.0),
+        targets=REPLAY_POINTS,
+    ),
+    "raise_at_replay": FaultSpec(
+        about="an unknown exception in the replay worker", weight=0, targets=REPLAY_POINTS
+    ),
+    "kill_at_governor": FaultSpec(
+        about="kill -9 of the governor before or after it speaks",
+        weight=0,
+        targets=_points("governor."),
+    ),
+    "governor_stopped": FaultSpec(
+        about="SIGSTOP of the governor until its last word has ended", weight=0, for_s=(4.0, 6.0)
+    ),
+    "governor_misled": FaultSpec(
+        about="its inputs are nonsense: the broker's page of metrics, the workers' heartbeats",
+        weight=0,
+        for_s=(6.0, 7.0),
+        targets=("page:nothing", "page:garbage", "page:nan", "page:huge", "heartbeats:nonsense"),
+    ),
+    "governor_spoken_over": FaultSpec(
+        about="somebody writes over its decision or its lead, with garbage or extremes",
+        weight=0,
+        for_s=(1.0, 4.0),
+        targets=("garbage", "nested", "closed", "idle", "extreme", "lead"),
     ),
     "broker_kill": FaultSpec(about="broker killed, started again", jvm=True),
     "broker_stop": FaultSpec(about="broker stands still", jvm=True, for_s=(2.0, 6.0)),

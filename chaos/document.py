@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.catalogue import FAULTS, NOT_TESTED
-from chaos.results import CHECKOUT, fault_table, load
+from chaos.results import fault_table, load
+from seckill.demo.supervision import CHECKOUT
 
 PAGE: Final = CHECKOUT / "docs" / "reliability.md"
 BEGIN, END = "<!-- chaos: begin -->", "<!-- chaos: end -->"

@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from chaos.exporter import Exporter
 from chaos.operator_client import OperatorClient
+from chaos.orders_process import BUG_FILE
 from chaos.wires import HOST, Wires
 from devstack.stack import Stack
 from seckill.demo.processes import free_port
@@ -31,6 +33,15 @@ _PROXIED: Final = {
     "ROCKETMQ_ENDPOINTS": ("rocketmq", "proxy_grpc"),
     "PAYMENT_PROVIDER_URL": ("provider", "provider"),
 }
+# Less waiting: leases end, and what was missed is looked for, sooner than in production.
+_SHORT: Final = {
+    "SECKILL_STATEMENT_TIMEOUT_MS": "3000",
+    "SECKILL_MIN_INVISIBLE_LEFT_S": "4",
+    "SECKILL_INVISIBLE_S": "8",
+    "SECKILL_OUTBOX_LEASE_S": "7",
+    "SECKILL_SWEEP_AGES_S": "5,20,80",
+    "SECKILL_RELEASE_OVERDUE_S": "8",
+}
 
 
 class Machine:
@@ -50,6 +61,7 @@ class Machine:
                 "SECKILL_FAULTPOINTS_ALLOWED": "1",
                 # longer than the sandbox takes to show a payment that it did not answer
                 "SECKILL_PAYMENT_NOT_FOUND_WINDOW_S": "10",
+                **_SHORT,
                 "SECKILL_LOG_LEVEL": os.environ.get("SECKILL_LOG_LEVEL", "INFO"),
             },
         )
@@ -58,6 +70,8 @@ class Machine:
         self.faketime = next((path for path in _FAKETIME if path.exists()), None)
         self._wires: Wires | None = None
         self._operator: OperatorClient | None = None
+        self._desk: OperatorClient | None = None
+        self._exporter: Exporter | None = None
 
     @property
     def wires(self) -> Wires:
@@ -70,6 +84,23 @@ class Machine:
         """The operators' process, once `start` was called."""
         assert self._operator is not None  # noqa: S101
         return self._operator
+
+    @property
+    def desk(self) -> OperatorClient:
+        """The process of the people at the desk for dead messages, once `start` was called."""
+        assert self._desk is not None  # noqa: S101
+        return self._desk
+
+    @property
+    def exporter(self) -> Exporter:
+        """The broker's metrics as the governor sees them, once `start` was called."""
+        assert self._exporter is not None  # noqa: S101
+        return self._exporter
+
+    @property
+    def bug(self) -> Path:
+        """The file whose presence is the order handler's mistake."""
+        return self.rig.folder / "bug"
 
     @property
     def base_url(self) -> str:
@@ -97,22 +128,31 @@ class Machine:
                 f":{ports[port]}", f":{self.wires.port(wire)}"
             )
         web = free_port(8400)
+        self.bug.unlink(missing_ok=True)
+        self._exporter = Exporter(environment["ROCKETMQ_METRICS_URL"])
         environment |= {
+            "ROCKETMQ_METRICS_URL": self._exporter.url,
+            BUG_FILE: str(self.bug),
             "SECKILL_FAULTPOINT_ARM_DIR": str(self.points),
             "PAYMENT_NOTIFY_URL": f"http://{HOST}:{web}/api/v1/payments/webhooks/sandbox",
         }
         self.rig.environment = environment
-        self.rig.start(port=web, adapt=self._with_clock)
-        self._operator = OperatorClient(
-            environment=self.environment, log=self.rig.folder / "operator"
+        self.rig.start(port=web, adapt=self._adapted)
+        self._operator, self._desk = (
+            OperatorClient(environment=self.environment, log=self.rig.folder / name)
+            for name in ("operator", "desk")
         )
+        self.desk.start()
         self.rig.wait_web(timeout_s=120)
         self.rig.wait_workers(timeout_s=120)
 
     def stop(self) -> None:
         """Stop everything; safe to call twice."""
-        if self._operator is not None:
-            self._operator.stop()
+        for people in (self._operator, self._desk):
+            if people is not None:
+                people.stop()
+        if self._exporter is not None:
+            self._exporter.close()
         self.rig.stop_processes()
         self.stack.down(force=True)
 
@@ -137,6 +177,7 @@ class Machine:
             if state.pid:
                 _send(state.pid, signal.SIGCONT)
         self.operator.wake()
+        self.desk.wake()
 
     def turn_clock(self, program: str, offset: str) -> None:
         """Let the processes of a program see a time that is off by `offset` seconds."""
@@ -146,6 +187,13 @@ class Machine:
         """Let every process see the right time again."""
         for path in self.clocks.iterdir():
             path.write_text("+0s\n", encoding="utf-8")
+
+    def _adapted(self, program: Program) -> Program:
+        """The order consumers get a mistake that can be switched on, everybody a clock."""
+        if program.name == "orders":
+            python, *command = program.argv
+            program = replace(program, argv=(python, "-m", "chaos.orders_process", *command))
+        return self._with_clock(program)
 
     def _with_clock(self, program: Program) -> Program:
         """Give the processes of a program a clock that can be turned; celery keeps its own."""

@@ -2,15 +2,19 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_CHECKOUT: Final = Path(__file__).resolve().parent.parent
+from seckill.demo.supervision import CHECKOUT
+
+HANGS_S: Final = 60.0
 
 
 class OperatorClient:
@@ -26,6 +30,7 @@ class OperatorClient:
         self._log = log
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self.crashes: list[str] = []  # exceptions that no service should have let out
 
     def do(self, verb: str, *, activity_id: int, sku_id: int, units: int, operation_id: str) -> str:
         """Let the operator do one step; return "ok …", "refused …" or "died"."""
@@ -37,14 +42,20 @@ class OperatorClient:
             try:
                 process.stdin.write(json.dumps(wish) + "\n")
                 process.stdin.flush()
-                answer = process.stdout.readline().strip()
+                hangs = not select.select([process.stdout], [], [], HANGS_S)[0]
+                answer = "" if hangs else process.stdout.readline().strip()
             except OSError:
-                answer = ""
+                hangs, answer = False, ""
+            if hangs:
+                self.crashes.append(f"{verb} hung for {HANGS_S:.0f} s: its log shows where")
             if not answer:
-                process.kill()
-                process.wait(10)
-                self._process = None
+                self._bury(verb, process)
             return answer or "died"
+
+    def start(self) -> None:
+        """Start the process, so that its first step need not wait for it."""
+        with self._lock:
+            self._started()
 
     def wake(self) -> None:
         """SIGCONT, in case it stands still at a fault point."""
@@ -58,13 +69,28 @@ class OperatorClient:
         if process is not None:
             process.kill()
             process.wait(10)
+            _close_pipes(process)
+
+    def _bury(self, verb: str, process: "subprocess.Popen[str]") -> None:
+        """End it for good; note what it died of when nobody killed it and no point raised it."""
+        self._process = None
+        try:
+            code = process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait(10)
+        _close_pipes(process)
+        if code > 0:
+            last = self._log.read_text(encoding="utf-8").rstrip().rsplit("\n", 1)[-1]
+            if "fault point" not in last:
+                self.crashes.append(f"{verb} crashed: {last[:200]}")
 
     def _started(self) -> "subprocess.Popen[str]":
         if self._process is None or self._process.poll() is not None:
             with self._log.open("a", encoding="utf-8") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "chaos.operator_process"],
-                    cwd=_CHECKOUT,
+                    cwd=CHECKOUT,
                     env=self._environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -72,3 +98,10 @@ class OperatorClient:
                     text=True,
                 )
         return self._process
+
+
+def _close_pipes(process: "subprocess.Popen[str]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was not read by a process that died
+                pipe.close()

@@ -3,6 +3,7 @@
 Apart from the search, so that a fault point inside a service takes down this process alone.
 """
 
+import faulthandler
 import json
 import os
 import sys
@@ -22,17 +23,22 @@ from django.contrib.auth import get_user_model  # noqa: E402
 from django.core.exceptions import PermissionDenied, ValidationError  # noqa: E402
 from django.db import DatabaseError, connection  # noqa: E402
 
+from chaos import desk_work  # noqa: E402
+from chaos.operator_client import HANGS_S  # noqa: E402
 from inventory import operations  # noqa: E402
 from inventory.errors import GateUnavailable, OperationRefused  # noqa: E402
+from messaging.errors import TransientError  # noqa: E402
 from orders.cancel_order import cancel_by_operator  # noqa: E402
 from orders.errors import OrderNotFound, OrderStateConflict  # noqa: E402
 from orders.payments.refunds import refund_order  # noqa: E402
+from seckill.demo.poison import buy_poisoned, cut_off, newer_schema  # noqa: E402
 from seckill.demo.rig import ADMIN  # noqa: E402
+from seckill.demo.sale import Sale  # noqa: E402
 
 _REASON: Final = "fault search"
 _REFUSALS: Final = (
     *(OperationRefused, OrderNotFound, OrderStateConflict, PermissionDenied, ValidationError),
-    *(GateUnavailable, DatabaseError),
+    *(GateUnavailable, DatabaseError, TransientError),
 )
 _ORDER: Final = """
 SELECT order_id FROM orders_order WHERE activity_id = %s AND status = %s ORDER BY order_id LIMIT 1
@@ -103,6 +109,24 @@ def _status(request: Callable[..., str]) -> Callable[[int, int, int, str], objec
     return run
 
 
+def _poison(spoil: Callable[[bytes], bytes]) -> Callable[[int, int, int, str], object]:
+    """Buy at the gate in the name of admission, and send what nobody can read."""
+
+    def run(activity_id: int, sku_id: int, units: int, operation_id: str) -> object:
+        sale = Sale(activity_id=activity_id, sku_id=sku_id, stock=0, validity_s=0)
+        try:
+            (made,) = buy_poisoned(sale, [operation_id], spoil=spoil)
+        except RuntimeError as error:  # sold out, or the broker is away
+            raise OperationRefused(str(error)) from error
+        return made.reservation_id
+
+    return run
+
+
+def _desk(activity_id: int, sku_id: int, units: int, operation_id: str) -> object:
+    return desk_work.work(replay=operation_id == "replay")
+
+
 VERBS: Final[dict[str, Callable[[int, int, int, str], object]]] = {
     "top_up": _top_up,
     "cut": _cut,
@@ -114,6 +138,9 @@ VERBS: Final[dict[str, Callable[[int, int, int, str], object]]] = {
     "stop": _status(operations.request_stop),
     "open": _status(operations.request_open),
     "close": _status(operations.request_close),
+    "newer_schema": _poison(newer_schema),
+    "cut_off": _poison(cut_off),
+    "desk": _desk,
 }
 
 
@@ -121,6 +148,7 @@ def main() -> None:
     """Answer until the other end closes."""
     for line in sys.stdin:
         wish = json.loads(line)
+        faulthandler.dump_traceback_later(HANGS_S - 5)
         try:
             verb, activity, sku, units, operation = wish
             done = VERBS[verb](activity, sku, units, operation)
@@ -128,6 +156,7 @@ def main() -> None:
         except _REFUSALS as error:
             answer = f"refused {type(error).__name__}: {error}"
         finally:
+            faulthandler.cancel_dump_traceback_later()
             connection.close()
         _answers.write(" ".join(answer.split())[:300] + "\n")
         _answers.flush()

@@ -8,6 +8,12 @@ from chaos.catalogue import FAULTS, REBUILD_POINTS, Excuse
 
 ARRIVAL_S: Final = 5.0
 _AFTERWARDS: Final = ("pay", "pay", "pay_twice", "cancel", "pay_and_cancel", "nothing")
+_DEATHS: Final = ("bug", "bug", "newer_schema", "newer_schema", "cut_off")
+AT_REPLAY: Final = ("kill_at_replay", "kill_at_replay", "stop_at_replay", "raise_at_replay")
+_AT_GOVERNOR: Final = (
+    *("kill_at_governor", "governor_stopped", "governor_misled", "governor_misled"),
+    *("governor_spoken_over", "governor_spoken_over"),
+)
 _OPERATORS: Final = ("top_up", "cut", "edit", "pause", "stop", "refund", "cancel")
 
 
@@ -32,6 +38,15 @@ class OperatorStep:
     verb: str
     units: int
     sku: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadPlan:
+    """A message that dies: how, of whom, and when. `bug` dies of the handler, not of its bytes."""
+
+    how: str
+    user: str
+    at_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +78,8 @@ class Plan:
     buyers: tuple[BuyerPlan, ...]
     operators: tuple[OperatorStep, ...]
     faults: tuple[PlannedFault, ...]
+    dead: tuple[DeadPlan, ...]
+    fixed_at_s: float  # when the handler's bug is mended
 
     @property
     def excuses(self) -> frozenset[Excuse]:
@@ -79,8 +96,10 @@ def draw(seed: int, *, jvm: bool = True) -> Plan:
     """
     rng = random.Random(seed)
     faults = _faults(rng, seed, jvm=jvm)
+    desk = random.Random(f"desk {seed}")
+    at_desk = _desk_faults(desk)
     names = {fault.name for fault in faults}
-    excuses = {FAULTS[name].excuse for name in names}
+    excuses = frozenset(FAULTS[name].excuse for name in names)
     validity_s = 6 if Excuse.LOSS in excuses else 3 if Excuse.EXPIRY in excuses else 300
     skus = rng.choice((1, 1, 2))
     limit = rng.choice((1, 1, 2, 3))
@@ -104,8 +123,41 @@ def draw(seed: int, *, jvm: bool = True) -> Plan:
             )
             for _ in range(rng.randint(0, 4))
         ),
-        faults=faults,
+        faults=tuple(sorted((*faults, *at_desk), key=lambda fault: fault.at_s)),
+        dead=_dead(desk, seed, excuses=excuses, many=any(f.name in AT_REPLAY for f in at_desk)),
+        fixed_at_s=round(desk.uniform(2, 6), 1),
     )
+
+
+def _desk_faults(rng: random.Random) -> list[PlannedFault]:
+    """One seed of three hits the replay worker, one of three the governor."""
+    names = []
+    if rng.random() < 1 / 3:
+        names.append(rng.choice(AT_REPLAY))
+    if rng.random() < 1 / 3:
+        names.append(rng.choice(_AT_GOVERNOR))
+    return [_fault(rng, name) for name in names]
+
+
+def _dead(
+    rng: random.Random, seed: int, *, excuses: frozenset[Excuse], many: bool
+) -> tuple[DeadPlan, ...]:
+    """In three seeds of five messages die; where Redis loses data, none whose owner it alone knows.
+
+    Args:
+        rng: of the desk.
+        seed: names the buyers.
+        excuses: what this seed's faults may cost.
+        many: whether some must die.
+    """
+    count = rng.randint(1, 3) if many or rng.random() < 3 / 5 else 0
+    ways = [way for way in _DEATHS if way != "cut_off" or not (many or Excuse.LOSS in excuses)]
+    dead = []
+    for n in range(count):
+        how = rng.choice(ways)
+        user = f"s{seed}-{n}@example.com" if how == "bug" else f"s{seed}-dead-{n}"
+        dead.append(DeadPlan(how=how, user=user, at_s=round(rng.uniform(0, 0.8), 2)))
+    return tuple(dead)
 
 
 def _buyer(rng: random.Random, user: str, *, skus: int, limit: int) -> BuyerPlan:
@@ -139,7 +191,7 @@ def _faults(rng: random.Random, seed: int, *, jvm: bool) -> tuple[PlannedFault, 
 
 def _fault(rng: random.Random, name: str) -> PlannedFault:
     spec = FAULTS[name]
-    early = name in {"kill_at_rebuild", "consumers_late", "redis_older_copy"}
+    early = name in {"kill_at_rebuild", "consumers_late", "redis_older_copy", *AT_REPLAY}
     return PlannedFault(
         name=name,
         target=rng.choice(REBUILD_POINTS if name == "kill_at_rebuild" else spec.targets),

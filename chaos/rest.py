@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.db import DatabaseError, connection
 
+from chaos import desk
 from chaos.catalogue import Excuse
 from dlq_admin.audit.verify import verify
 from inventory import selectors, verbs
@@ -60,8 +61,10 @@ SELECT p.id, coalesce(r.outcome, ''), coalesce(r.reject_reason, ''),
   LEFT JOIN orders_reservation r ON r.reservation_id = p.id
 """
 _REJECTED: Final = """
-SELECT reservation_id, reject_reason, (extract(epoch FROM created_at) * 1000)::bigint
-  FROM orders_reservation WHERE activity_id = %s AND outcome = 'REJECTED'
+SELECT r.reservation_id, r.reject_reason, (extract(epoch FROM r.created_at) * 1000)::bigint,
+       EXISTS (SELECT 1 FROM dlq_message m
+                WHERE m.reservation_id = r.reservation_id AND m.error_class = ANY(%s))
+  FROM orders_reservation r WHERE r.activity_id = %s AND r.outcome = 'REJECTED'
 """
 _EFFECTS: Final = """
 SELECT (SELECT coalesce(sum(value), 0)::bigint FROM orders_effect
@@ -90,11 +93,13 @@ def motion(activity_id: int) -> list[str]:
             cursor.execute(_IN_MOTION, {"a": activity_id})
             counts = cursor.fetchone()
         held = len(held_reservations(activity_id))
+        dead = desk.left()
         sale = selectors.activity_record(activity_id)
     except (GateUnavailable, DatabaseError) as error:
         connection.close()
         return [f"{type(error).__name__}: {error}"]
     found = [saying.format(n) for saying, n in zip(_SAYINGS, counts, strict=True) if n]
+    found += dead
     if stats.pending:
         found.append(f"{stats.pending} reservations not sent")
     if stats.open > held:
@@ -193,17 +198,18 @@ def _rejects(
 ) -> list[str]:
     """Nobody is rejected without an excuse of this seed."""
     with connection.cursor() as cursor:
-        cursor.execute(_REJECTED, (activity_id,))
+        cursor.execute(_REJECTED, (list(desk.PLANNED), activity_id))
         rows: list[tuple[Any, ...]] = cursor.fetchall()
     found = []
-    for reservation_id, reason, at_ms in rows:
+    for reservation_id, reason, at_ms, dead in rows:
         expiry = reason == "RESERVATION_EXPIRED" and excuses & {Excuse.EXPIRY, Excuse.LOSS}
         loss = (
             reason in {"NO_FINAL_STOCK", "DUPLICATE_ORDER"}
             and Excuse.LOSS in excuses
             and 0 < returned_ms <= at_ms
         )
-        if expiry or loss:
+        compensated = reason == "COMPENSATED" and dead
+        if expiry or loss or compensated:
             excused[reason] = excused.get(reason, 0) + 1
         else:
             found.append(f"rejected: {reservation_id} {reason}")

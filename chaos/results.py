@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,11 +13,11 @@ from rich.table import Table
 
 from chaos.catalogue import FAULTS
 from chaos.plan import Plan
+from seckill.demo.supervision import CHECKOUT
 
 if TYPE_CHECKING:
     from chaos.seed import Verdict
 
-CHECKOUT: Final = Path(__file__).resolve().parent.parent
 RUNS: Final = Path(__file__).resolve().parent / "results" / "seeds.jsonl"
 
 
@@ -47,6 +48,7 @@ def as_record(plan: Plan, verdict: "Verdict", *, version: str) -> dict[str, Any]
         ],
         "operators": verdict.operators,
         "buyers": len(plan.buyers),
+        "dead": dict(Counter(dead.how for dead in plan.dead)),
         "accepted": verdict.accepted,
         "orders": verdict.orders,
         "rejected": verdict.rejected,
@@ -54,6 +56,7 @@ def as_record(plan: Plan, verdict: "Verdict", *, version: str) -> dict[str, Any]
         "codes": verdict.codes,
         "rest_s": round(verdict.rest_s, 1),
         "seconds": round(verdict.seconds, 1),
+        "spent": {name: round(seconds, 1) for name, seconds in verdict.spent.items()},
         "breaches": verdict.breaches,
     }
 

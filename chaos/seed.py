@@ -1,7 +1,5 @@
 """One seed from its sale to its verdict."""
 
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -18,11 +16,13 @@ from django.utils import timezone
 from chaos import rest
 from chaos.buyers import Crowd
 from chaos.catalogue import Excuse
+from chaos.desk import Desk
 from chaos.faults.inject import Injected, Injection
 from chaos.faults.scene import Scene
 from chaos.faults.stores import provider_call, redis_client
 from chaos.machine import Machine
-from chaos.plan import OperatorStep, Plan
+from chaos.plan import AT_REPLAY, OperatorStep, Plan
+from chaos.rebuild import rebuild
 from inventory import operations, selectors
 from inventory.activities import NewSku, create_activity
 from inventory.states import ActivityStatus
@@ -30,22 +30,24 @@ from orders.cancel_order import cancel_by_operator
 from orders.errors import OrderStateConflict, SettlementRefused
 from orders.settlement.settle import settle
 from seckill.demo.rig import ADMIN
-from seckill.demo.supervision import CHECKOUT
 
 log = structlog.get_logger(__name__)
 
 PRICE_CENTS: Final = 4_900
 _LIST_AGE_S: Final = 1.2  # a web process reads its list of sales again at most once a second
 _CROWD_S: Final = 45.0
+_DESK_S: Final = 30.0
 _FAULTS_S: Final = 60.0
-_LOSS_SEEN_S: Final = 30.0
-_REBUILD_TRIES: Final = 6
 _NEWCOMER_S: Final = 60.0
-_LOST_SALES: Final = """
-SELECT id FROM inventory_activity WHERE loss_noted_at IS NOT NULL OR rebuild_unfinished ORDER BY id
+_TICKET_S: Final = 15.0
+# The table refuses every change, also its owner's: only triggers that are off let one through.
+_TAMPER: Final = """
+BEGIN;
+SET LOCAL session_replication_role = 'replica';
+UPDATE dlq_admin_audit_event SET actor = 'nobody'
+ WHERE id = (SELECT max(id) FROM dlq_admin_audit_event);
+COMMIT;
 """
-
-
 _UNPAID: Final = """
 SELECT order_id FROM orders_order WHERE activity_id = %s AND status IN ('CREATED', 'PAYING')
 """
@@ -65,13 +67,14 @@ class Verdict:
     excused: dict[str, int] = field(default_factory=dict)
     rest_s: float = 0.0
     seconds: float = 0.0
+    spent: dict[str, float] = field(default_factory=dict)  # where the seconds went
     breaches: list[str] = field(default_factory=list)
 
 
 def run(machine: Machine, plan: Plan) -> Verdict:
     """Play a plan, wait for rest, check everything."""
-    began = time.monotonic()
-    verdict = Verdict(seed=plan.seed)
+    clock = Clock()
+    verdict = Verdict(seed=plan.seed, spent=clock.spent)
     items_after = rest.newest_item()
     activity_id, sku_ids = _open_sale(plan)
     scene = Scene(machine=machine, activity_id=activity_id, sku_ids=sku_ids)
@@ -81,28 +84,21 @@ def run(machine: Machine, plan: Plan) -> Verdict:
         activity_id=activity_id,
         sku_ids=sku_ids,
     )
-    opened_at = time.monotonic()
-    injection = Injection(scene=scene, faults=plan.faults)
-    injection.begin(opened_at)
-    crowd.begin(plan.buyers, opened_at)
-    operators = threading.Thread(
-        target=_operate, args=(scene, plan.operators, opened_at, verdict.operators), daemon=True
-    )
-    operators.start()
-    if Excuse.LOSS in plan.excuses:
-        _rebuild(scene, verdict)
-    crowd.end(timeout_s=_CROWD_S)
-    operators.join(_CROWD_S)
-    injection.end(timeout_s=_FAULTS_S)
-    verdict.faults = injection.done
+    desk = Desk(scene, plan, crowd)
+    clock.note("open")
+    _play(scene, plan, crowd, desk, verdict, clock)
     _heal(scene)
+    clock.note("heal")
     verdict.rest_s, left = rest.wait_for_rest(activity_id)
     verdict.breaches += [f"no rest within {rest.REST_S:.0f} s: {what}" for what in left]
+    clock.note("rest")
     if not left:
         _newcomer(scene, crowd, verdict)
         waited, left = rest.wait_for_rest(activity_id)
         verdict.rest_s += waited
         verdict.breaches += [f"no rest after the newcomer: {what}" for what in left]
+    desk.end()
+    clock.note("newcomer")
     found, verdict.excused = rest.breaches(
         activity_id=activity_id,
         promised=crowd.told.promised,
@@ -112,30 +108,94 @@ def run(machine: Machine, plan: Plan) -> Verdict:
         copy_taken_ms=scene.copy_taken_ms,  # 0 after a Redis that lost everything
     )
     verdict.breaches += found + crowd.told.broken_rules
+    for people in (machine.operator, machine.desk):
+        verdict.breaches += people.crashes
+        people.crashes.clear()
     _count(scene, crowd, verdict)
+    clock.note("check")
     _settle(activity_id)
-    verdict.seconds = time.monotonic() - began
+    clock.note("settle")
+    verdict.seconds = sum(clock.spent.values())
     connection.close()
     return verdict
 
 
+def _play(
+    scene: Scene, plan: Plan, crowd: Crowd, desk: Desk, verdict: Verdict, clock: "Clock"
+) -> None:
+    """Let buyers, operators, the desk and the faults loose on the sale, until they are done."""
+    opened_at = time.monotonic()
+    injection = Injection(scene=scene, faults=plan.faults)
+    desk.begin(opened_at)
+    injection.begin(opened_at)
+    crowd.begin((*plan.buyers, *desk.buyers()), opened_at)
+    operators = threading.Thread(
+        target=_operate, args=(scene, plan.operators, opened_at, verdict.operators), daemon=True
+    )
+    operators.start()
+    if Excuse.LOSS in plan.excuses:
+        verdict.breaches += rebuild(scene)
+        clock.note("rebuild")
+    crowd.end(timeout_s=_CROWD_S)
+    clock.note("buyers")
+    operators.join(_CROWD_S)
+    if any(fault.name in AT_REPLAY for fault in plan.faults):
+        desk.wait(_DESK_S)
+        clock.note("desk")
+    injection.end(timeout_s=_FAULTS_S)
+    clock.note("faults")
+    verdict.faults = injection.done
+
+
+class Clock:
+    """Where the seconds of a seed go."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self.spent: dict[str, float] = {}
+
+    def note(self, what: str) -> None:
+        """Book the time since the last note."""
+        now = time.monotonic()
+        self.spent[what], self._since = now - self._since, now
+
+
 def prove(machine: Machine, plan: Plan) -> list[str]:
-    """Tamper with a sale at rest and return what the check says: silence would be a blind check."""
+    """Tamper with a sale at rest and return what the check says: silence would be a blind check.
+
+    Units appear at the gate and in the stock, a promise was never kept, a message dies and nobody
+    deals with it, and somebody writes over the console's audit record.
+    """
     activity_id, sku_ids = _open_sale(plan)
     scene = Scene(machine=machine, activity_id=activity_id, sku_ids=sku_ids)
     rest.wait_for_rest(activity_id)
+    items_after = rest.newest_item()
+    step = OperatorStep(at_s=0, verb="cut_off", units=1, sku=0)
+    _do(scene, step.verb, step)
+    _wait_for_ticket(activity_id)
     with redis_client(scene) as client:
         client.incr(f"seckill:{{{activity_id}}}:sku:{sku_ids[0]}:stock")
     scene.sql("UPDATE inventory_stock SET available = available + 2 WHERE sku_id = %s", sku_ids[0])
+    scene.sql(_TAMPER)
     found, _ = rest.breaches(
         activity_id=activity_id,
         promised={"rsv_01M8NFNFWS5RRD1AMRCCV0TTTS": "QUEUED"},
         excuses=frozenset(),
-        items_after=rest.newest_item(),
+        items_after=items_after,
         returned_ms=0,
         copy_taken_ms=0,
     )
-    return found
+    return found + [f"no rest: {what}" for what in rest.motion(activity_id)]
+
+
+def _wait_for_ticket(activity_id: int) -> None:
+    deadline = time.monotonic() + _TICKET_S
+    while time.monotonic() < deadline:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM dlq_ticket WHERE activity_id = %s", [activity_id])
+            if cursor.fetchone():
+                return
+        time.sleep(0.2)
 
 
 def _open_sale(plan: Plan) -> tuple[int, tuple[int, ...]]:
@@ -192,48 +252,6 @@ def _do(scene: Scene, verb: str, step: OperatorStep) -> str:
         if answer != "died" and "Error" not in answer.split(":")[0]:
             break
     return f"{verb}: {answer}"[:120]
-
-
-def _rebuild(scene: Scene, verdict: Verdict) -> None:
-    """Wait until the product notices the loss by itself, then do what its runbook says."""
-    deadline = time.monotonic() + _FAULTS_S
-    while not scene.redis_returned_ms and time.monotonic() < deadline:
-        time.sleep(0.2)
-    deadline = time.monotonic() + _LOSS_SEEN_S
-    while not (sales := _lost_sales()):
-        if time.monotonic() > deadline:
-            verdict.breaches.append(f"no loss noticed within {_LOSS_SEEN_S:.0f} s")
-            return
-        time.sleep(0.2)
-    time.sleep(1.5)  # every served sale is looked at once a second
-    sales = _lost_sales() or sales
-    for activity_id in sales:
-        # Other sales are at rest: nothing of theirs can have been lost on its way.
-        force = () if activity_id == scene.activity_id else ("--force",)
-        for _ in range(_REBUILD_TRIES):
-            done = subprocess.run(
-                [sys.executable, "manage.py", "rebuild_gate", str(activity_id), "--yes", *force],
-                cwd=CHECKOUT,
-                env=scene.machine.environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
-            if done.returncode == 0:
-                break
-        else:
-            verdict.breaches.append(f"rebuild_gate {activity_id}: {done.stderr.strip()[-300:]}")
-
-
-def _lost_sales() -> list[int]:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(_LOST_SALES)
-            return [row[0] for row in cursor.fetchall()]
-    except Exception:
-        connection.close()
-        return []
 
 
 def _heal(scene: Scene) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from chaos.faults import broker, processes, stores
+from chaos.faults import broker, governor, processes, stores
 from chaos.faults.scene import Scene
 from chaos.plan import PlannedFault
 
@@ -19,6 +19,7 @@ INJECTORS: Final[dict[str, Injector]] = {
     **processes.INJECTORS,
     **stores.INJECTORS,
     **broker.INJECTORS,
+    **governor.INJECTORS,
 }
 
 
@@ -59,6 +60,9 @@ class Injection:
             RuntimeError: one is not: the search itself is broken.
         """
         deadline = time.monotonic() + timeout_s
+        for record in self.done:
+            if record.fault.name in processes.AT_POINTS:  # who waits for it need not wait longer
+                (self.scene.machine.points / record.fault.target).unlink(missing_ok=True)
         for thread, record in zip(self._threads, self.done, strict=True):
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():

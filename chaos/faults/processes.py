@@ -15,27 +15,33 @@ _ACTIONS: Final = {
     "kill_at_rebuild": "kill",
     "stop_at_point": "stop",
     "raise_at_point": "raise",
+    "kill_at_replay": "kill",
+    "stop_at_replay": "stop",
+    "raise_at_replay": "raise",
+    "kill_at_governor": "kill",
 }
 AT_POINTS: Final = frozenset(_ACTIONS)
 _LATE_S: Final = 0.05
 _TAKEN_POLL_S: Final = 0.05
-_TAKEN_WITHIN_S: Final = 6.0
+_TAKEN_WITHIN_S: Final = {"stop_at_point": 6.0, "stop_at_replay": 40.0}
 
 
 def _at_point(scene: Scene, fault: PlannedFault) -> str:
     """Arm a point; of a stopped process, let it go on after a while."""
     path = scene.machine.points / fault.target
     path.write_text(_ACTIONS[fault.name], encoding="utf-8")
-    if fault.name != "stop_at_point":
+    if fault.name not in _TAKEN_WITHIN_S:
         return ""
     taken = path.with_name(f"{fault.target}.taken")
-    deadline = time.monotonic() + _TAKEN_WITHIN_S
+    deadline = time.monotonic() + _TAKEN_WITHIN_S[fault.name]
     while not taken.exists():
+        if not path.exists() and not taken.exists():
+            return "taken back"
         if time.monotonic() > deadline:
             return "the point was not passed"
         time.sleep(_TAKEN_POLL_S)
     time.sleep(fault.for_s)
-    _wake(scene)
+    wake(scene)
     return ""
 
 
@@ -49,7 +55,7 @@ def disarm(scene: Scene, fault: PlannedFault) -> str:
     return "" if struck else "the point was not passed"
 
 
-def _wake(scene: Scene) -> None:
+def wake(scene: Scene) -> None:
     """SIGCONT to whatever stands still, also to single workers of the web server."""
     scene.machine.wake_all()
     for state in scene.machine.rig.supervisor.states():
@@ -69,7 +75,7 @@ def _kill(scene: Scene, fault: PlannedFault) -> str:
 def _stop(scene: Scene, fault: PlannedFault) -> str:
     reached = scene.machine.signal(fault.target, signal.SIGSTOP)
     time.sleep(fault.for_s)
-    _wake(scene)
+    wake(scene)
     return "" if reached else "was down already"
 
 
@@ -90,7 +96,7 @@ def _mass(scene: Scene, fault: PlannedFault) -> str:
 def _consumers_late(scene: Scene, fault: PlannedFault) -> str:
     scene.machine.signal("orders", signal.SIGSTOP)
     time.sleep(fault.for_s)
-    _wake(scene)
+    wake(scene)
     return ""
 
 
@@ -135,6 +141,10 @@ INJECTORS: Final = {
     "kill_at_rebuild": _at_point,
     "stop_at_point": _at_point,
     "raise_at_point": _at_point,
+    "kill_at_replay": _at_point,
+    "stop_at_replay": _at_point,
+    "raise_at_replay": _at_point,
+    "kill_at_governor": _at_point,
     "kill_process": _kill,
     "stop_process": _stop,
     "soft_restart": _soft,

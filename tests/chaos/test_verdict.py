@@ -7,7 +7,12 @@ from ulid import ULID
 
 from chaos import rest
 from chaos.catalogue import Excuse
-from tests.fixtures.sales import Sale, open_sale
+from dlq_admin.capture.own_rows import capture_new
+from inventory import verbs
+from inventory.gate import gate
+from messaging import quarantine
+from messaging.topology import CG_ORDER_CREATE
+from tests.fixtures.sales import Sale, create_message, open_sale
 from tests.fixtures.sql import execute
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
@@ -53,6 +58,22 @@ def test_a_loss_of_redis_excuses_what_lived_by_redis_alone() -> None:
     assert rest._fates({older: "PENDING"}, loss, copied_ms)[0] != []
 
 
+def let_die(sale: Sale, reservation_id: str) -> None:
+    """Let a reservation's message die of what the search draws, and bring it to the desk."""
+    (reservation,) = gate().run(
+        verbs.reservations(activity_id=sale.activity_id, reservation_ids=[reservation_id])
+    )
+    assert reservation is not None
+    quarantine.store(
+        [
+            quarantine.entry_of(
+                create_message(reservation), group=CG_ORDER_CREATE, reason="SCHEMA_UNSUPPORTED"
+            )
+        ]
+    )
+    capture_new(after=0)
+
+
 @pytest.mark.parametrize(
     ("reason", "excuse", "returned", "excused"),
     [
@@ -78,3 +99,23 @@ def test_a_reject_needs_an_excuse(
 
     wanted = ([], {reason: 1}) if excused else ([f"rejected: {reservation_id} {reason}"], {})
     assert (found, counted) == wanted
+
+
+def test_a_compensated_buyer_needs_a_message_that_died() -> None:
+    sale = open_sale()
+    dead, alive = rejected(sale, "ann", "COMPENSATED"), rejected(sale, "bob", "COMPENSATED")
+    counted: dict[str, int] = {}
+    let_die(sale, dead)
+
+    found = rest._rejects(sale.activity_id, NOTHING, 0, counted)
+
+    assert (found, counted) == ([f"rejected: {alive} COMPENSATED"], {"COMPENSATED": 1})
+
+
+def test_rest_waits_for_the_desk() -> None:
+    sale = open_sale()
+    assert rest.motion(sale.activity_id) == []
+
+    let_die(sale, sale.reserve("ann").reservation_id)
+
+    assert "1 dead messages open" in rest.motion(sale.activity_id)
