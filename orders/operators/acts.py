@@ -61,15 +61,15 @@ def cancel(request: HttpRequest, order_id: str) -> HttpResponse:
         return f"{order_id} is cancelled.", _page(order_id)
 
     act = Act(
-        title=f"Cancel order {order_id}",
+        title="Cancel an order",
         button="Cancel the order",
         opts=Order._meta,
         back=_page(order_id),
         facts=_facts(order),
         effects=(
             "The order becomes CANCELED (OPERATOR) for good; its buyer sees that at once.",
-            f"{_units(order)} of SKU {order.sku_id} leave the order and go where you say; the buyer"
-            " may buy again either way.",
+            f"{_units_leave(order)} the order, to where you say; the buyer may buy again either"
+            " way.",
             "No money was booked. Should a payment on its way still be captured, it is refunded by"
             " itself.",
         ),
@@ -97,7 +97,7 @@ def refund(request: HttpRequest, order_id: str) -> HttpResponse:
         return f"Refund {refund_id} of {order_id} is due.", _page(order_id)
 
     act = Act(
-        title=f"Refund order {order_id}",
+        title="Refund an order",
         button="Refund the order",
         opts=Order._meta,
         back=_page(order_id),
@@ -106,8 +106,8 @@ def refund(request: HttpRequest, order_id: str) -> HttpResponse:
             f"{_money(order.amount_cents, order.currency)} go back to the buyer, the whole amount.",
             "The order is REFUNDING now and REFUNDED when the provider has given the money back;"
             " a provider that refuses leaves an open item for people.",
-            f"{_units(order)} of SKU {order.sku_id} leave the order then and go where you say; the"
-            " buyer may buy again either way.",
+            f"{_units_leave(order)} the order then, to where you say; the buyer may buy again"
+            " either way.",
         ),
         do=do,
         form=UnitsForm,
@@ -132,7 +132,7 @@ def retry(request: HttpRequest, refund_id: str) -> HttpResponse:
         return f"{refund_id} is due again.", here
 
     act = Act(
-        title=f"Try refund {refund_id} again",
+        title="Try a refund again",
         button="Try again",
         opts=Refund._meta,
         back=here,
@@ -166,8 +166,10 @@ def _facts(order: Order) -> list[tuple[str, object]]:
     ]
 
 
-def _units(order: Order) -> str:
-    return "1 unit" if order.quantity == 1 else f"{order.quantity} units"
+def _units_leave(order: Order) -> str:
+    if order.quantity == 1:
+        return f"Its unit of SKU {order.sku_id} leaves"
+    return f"Its {order.quantity} units of SKU {order.sku_id} leave"
 
 
 def _money(cents: int, currency: str) -> str:

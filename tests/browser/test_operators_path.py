@@ -110,3 +110,28 @@ def test_what_the_status_forbids_is_not_offered(browser: Chrome, web_server: str
     log_in(browser, web_server, f"/admin/inventory/activity/{sale.activity_id}/change/")
     offered = [link.text for link in browser.find_elements(By.CSS_SELECTOR, ".operations a")]
     assert offered == ["Pause…", "Close…", "Top up…", "Cut…", "Edit…", "Stop…"]
+
+
+def test_an_unpaid_order_is_cancelled_from_its_story(browser: Chrome, web_server: str) -> None:
+    from tests.fixtures.sales import open_sale
+
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    sale.deliver(reservation)
+    resize(browser, DESK)
+    log_in(browser, web_server, f"/admin/orders/order/story/{reservation.order_id}/")
+    wait(browser, ".story-acts", "Cancel…")
+    browser.find_element(By.LINK_TEXT, "Cancel…").click()
+    for size, name in ((PHONE, "phone"), (DESK, "desk")):
+        resize(browser, size)
+        shoot(browser, f"cancel-order-{name}")
+        assert not is_too_wide(browser), f"the confirmation scrolls sideways on a {name}"
+    fill(browser, reason="asked by telephone")
+    browser.find_element(By.CSS_SELECTOR, "[name=units][value=withhold]").click()
+    browser.find_element(By.CSS_SELECTOR, ".submit-row [type=submit]").click()
+    wait(browser, ".messagelist", "is cancelled")
+    shoot(browser, "order-cancelled")
+
+    assert sale.order_status(reservation) == "CANCELED"
+    assert one("SELECT withheld FROM inventory_stock") == 1
+    assert complaints(browser) == []

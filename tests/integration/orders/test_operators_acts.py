@@ -81,7 +81,7 @@ def test_an_operator_cancels_after_seeing_what_will_happen(sale, unpaid):
         assert page in text_of(client.get(reverse(f"admin:{way_in}", args=[unpaid.order_id])))
 
     shown = text_of(client.get(page))
-    for fact in (unpaid.order_id, "ann", "CREATED", "becomes CANCELED", "1 unit of SKU"):
+    for fact in (unpaid.order_id, "ann", "CREATED", "becomes CANCELED", "Its unit of SKU"):
         assert fact in shown, fact
     assert sale.order_status(unpaid) == "CREATED"
     answer = client.post(page, WITHHOLD)
