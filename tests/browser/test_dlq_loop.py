@@ -1,37 +1,28 @@
 """From a dead message to a closed ticket in headless Chromium, with the real loops and broker."""
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from dlq_admin.capture.drain import drain_own
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.replay.worker import replay_loops
-from messaging.attempt import Handler
 from messaging.broker import broker
-from messaging.consumer import run_loop
-from messaging.pulse import Pulse
 from messaging.sender import sender_loops
-from messaging.topology import CG_ORDER_CREATE, group_spec
-from messaging.worker import Loop, StopSignal, serve
+from messaging.topology import CG_ORDER_CREATE
+from messaging.worker import Loop, StopSignal
 from orders.handlers import ORDER_CREATE_HANDLER
 from orders.scan.resend import Resender
 from seckill.demo.mistaken import Mistaken
-from tests.fixtures.desk import PASSWORD, client_of, person
+from tests.fixtures.console import Desk
+from tests.fixtures.desk import PASSWORD, person
+from tests.fixtures.loops import order_consumer, working
 from tests.fixtures.sales import Sale
 from tests.fixtures.sql import execute, one
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
-WAIT_S = 60
 _MEMBERS = 'SELECT count(*) FROM messaging_heartbeat WHERE build = 2 AND "group" = %s'
 
 
@@ -39,102 +30,6 @@ _MEMBERS = 'SELECT count(*) FROM messaging_heartbeat WHERE build = 2 AND "group"
 def provisioned(own_topics: str) -> str:
     """Topics of this test alone: what another one left would open tickets, and trip the breaker."""
     return own_topics
-
-
-@contextmanager
-def working(role: str, *loops: Loop, stop: StopSignal | None = None) -> Iterator[None]:
-    """Run loops in the real worker shell (heartbeats included) in a thread of this process."""
-    signal = stop or StopSignal()
-    thread = threading.Thread(target=serve, kwargs={"role": role, "loops": loops, "stop": signal})
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set()
-        thread.join(20)
-        assert not thread.is_alive()
-
-
-def consumer(handler: Handler) -> Loop:
-    spec = group_spec(CG_ORDER_CREATE)
-
-    def run(stop: StopSignal, pulse: Pulse) -> None:
-        receiver = broker().receiver(group=spec.name, topic=spec.topic, tags=spec.tags)
-        run_loop(spec, handler, receiver, stop, pulse=pulse)
-
-    return Loop(name="order-create", group=spec.name, run=run)
-
-
-class Desk:
-    """One browser, in which people take turns."""
-
-    def __init__(self, browser: Chrome, base: str) -> None:
-        self.browser = browser
-        self.base = base
-
-    def sit(self, user: User) -> None:
-        """Let somebody else log in."""
-        self.browser.get(f"{self.base}/healthz")
-        self.browser.delete_all_cookies()
-        session = client_of(user).cookies["sessionid"].value
-        self.browser.add_cookie({"name": "sessionid", "value": session})
-
-    def go(self, path: str) -> None:
-        self.browser.get(f"{self.base}/admin/dlq/{path}")
-
-    def wait(self, check: Callable[[Chrome], Any], what: str) -> Any:
-        return WebDriverWait(self.browser, WAIT_S, poll_frequency=0.1).until(check, what)
-
-    def text(self, css: str) -> str:
-        return self.browser.find_element(By.CSS_SELECTOR, css).text
-
-    def see(self, css: str, what: str) -> Any:
-        return self.wait(lambda b: b.find_elements(By.CSS_SELECTOR, css), what)[0]
-
-    def see_ticket(self, title: str) -> Any:
-        """Find a ticket by its title: both of the sale's dead messages have one."""
-        return self.wait(
-            lambda b: [
-                link for link in b.find_elements(By.CSS_SELECTOR, "a.main") if title in link.text
-            ],
-            title,
-        )[0]
-
-    def act(self, name: str, **fields: str) -> None:
-        """Open an act, fill it in, send it, and wait for the page that answers."""
-        act = self.see(f"#act-{name}", name)
-        if not act.get_attribute("open"):
-            act.find_element(By.TAG_NAME, "summary").click()
-        for field, value in fields.items():
-            box = act.find_element(By.NAME, field)
-            if box.tag_name == "select":
-                Select(box).select_by_value(value)
-            else:
-                box.clear()
-                box.send_keys(value)
-        self.press(act.find_element(By.CSS_SELECTOR, "button[type=submit]"))
-
-    def press(self, button: Any) -> None:
-        page = self.browser.find_element(By.TAG_NAME, "html")
-        button.click()
-        self.wait(lambda b: b.find_element(By.TAG_NAME, "html") != page, "an answer")
-
-    def shoot(self, name: str) -> None:
-        """Keep a picture on a desk and on a telephone, when somebody wants them."""
-        folder = os.environ.get("SECKILL_SCREENSHOTS")
-        widths = ((1400, ""), (390, "-phone")) if folder else ((390, "-phone"), (1400, ""))
-        for width, suffix in widths:
-            self.browser.set_window_size(width, 900)
-            wide = self.browser.execute_script(
-                "return document.querySelector('.dlq').getBoundingClientRect().right"
-                " - window.innerWidth"
-            )
-            assert wide <= 0, f"{name} scrolls sideways at {width}"
-            if folder:
-                height = self.browser.execute_script("return document.body.scrollHeight")
-                self.browser.set_window_size(width, min(max(height + 40, 600), 2600))
-                self.browser.save_screenshot(str(Path(folder) / f"dlq-{name}{suffix}.png"))
-        self.browser.set_window_size(1400, 900)
 
 
 def test_a_message_dies_and_two_people_bring_its_buyer_home(
@@ -149,7 +44,7 @@ def test_a_message_dies_and_two_people_bring_its_buyer_home(
 
     # The message dies in build 1, and the desk has its ticket.
     settings.SECKILL_BUILD = 1
-    with working("consumer", consumer(Mistaken()), Loop(name="own", run=drain_own)):
+    with working("consumer", order_consumer(Mistaken()), Loop(name="own", run=drain_own)):
         resender = Resender()
         assert [r.outcome.name for _, r in resender.send([reservation])] == ["CONFIRMED"]
         resender.close()
@@ -184,7 +79,7 @@ def test_a_message_dies_and_two_people_bring_its_buyer_home(
     settings.SECKILL_BUILD = 2
     stop = StopSignal()
     with (
-        working("consumer", consumer(ORDER_CREATE_HANDLER)),
+        working("consumer", order_consumer(ORDER_CREATE_HANDLER)),
         working("sender", *sender_loops(broker(), stop), stop=stop),
         working("replay", *replay_loops()),
     ):
@@ -197,7 +92,7 @@ def test_a_message_dies_and_two_people_bring_its_buyer_home(
 
         desk.go(f"tickets/{ticket.pk}/?tab=plan")
         desk.press(desk.see("#dry-run", "dry run"))
-        assert "will create" in desk.text("#verdict")
+        assert "Will create (stock): a replay makes the order" in desk.text("#verdict")
         desk.shoot("dry-run")
         desk.act("plan", reason="build 2 reads it")
         assert sale.order_status(reservation) == "NONE"

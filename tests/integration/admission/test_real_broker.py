@@ -45,6 +45,6 @@ def message_of(receiver: Any, reservation_id: str) -> ReceivedMessage:
         if found:
             assert receiver.ack(found, timeout_ms=3_000) == []
         for message in found:
-            if create_order_decoder.decode(message.body).reservation_id == reservation_id:
+            if reservation_id in message.keys:  # another test's may be unreadable on purpose
                 return message
     raise AssertionError("the broker delivered nothing in 30 s")
