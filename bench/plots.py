@@ -94,14 +94,16 @@ def draw(records: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, str]:
 
 
 def _over_time(title: str, series: Mapping[str, Any]) -> str:
-    chart = _chart("XY", title, x_title="seconds")
+    chart = _chart("XY", title, x_title="seconds", show_dots=False)
     for name, points in series.items():
         chart.add(name, [tuple(point) for point in points])
     return _text(chart)
 
 
 def _latency(curves: Mapping[str, Mapping[str, float]]) -> str:
-    chart = _chart("Line", "latency (ms) by percentile", logarithmic=True)
+    highest = max(max(curve.values()) for curve in curves.values())
+    labels = [10**power for power in range(7) if 10**power < 10 * highest]
+    chart = _chart("Line", "latency (ms) by percentile", logarithmic=True, y_labels=labels)
     percents = sorted({percent for curve in curves.values() for percent in curve}, key=float)
     chart.x_labels = [f"p{percent}" for percent in percents]
     for scenario, curve in curves.items():
@@ -117,7 +119,13 @@ def _history(rates: Mapping[str, float]) -> str:
 
 
 def _connections(swept: Mapping[int, Mapping[str, Any]]) -> str:
-    chart = _chart("Bar", "accept: accepted/s and p99 (ms) by connections")
+    slowest = max(record["p99_ms"] for record in swept.values())
+    chart = _chart(
+        "Bar",
+        "accept: accepted/s (left) and p99 in ms (right) by connections",
+        secondary_range=(0, slowest),
+        value_formatter=lambda value: f"{value:.0f}",
+    )
     chart.x_labels = [str(number) for number in swept]
     chart.add("accepted/s", [record["rate_per_s"] for record in swept.values()])
     chart.add("p99 (ms)", [record["p99_ms"] for record in swept.values()], secondary=True)
@@ -135,7 +143,6 @@ def _chart(kind: str, title: str, **options: Any) -> Any:
         style=CleanStyle(background="white", plot_background="white", title_font_size=15),
         js=[],  # no script from elsewhere
         legend_at_bottom=True,
-        include_x_axis=True,
         pretty_print=True,
         no_prefix=True,  # equal results make equal files
         **options,
