@@ -125,7 +125,7 @@ def draw(seed: int, *, jvm: bool = True) -> Plan:
         ),
         faults=tuple(sorted((*faults, *at_desk), key=lambda fault: fault.at_s)),
         dead=_dead(desk, seed, excuses=excuses, many=any(f.name in AT_REPLAY for f in at_desk)),
-        fixed_at_s=round(desk.uniform(2, 6), 1),
+        fixed_at_s=round(desk.uniform(1.5, 4), 1),
     )
 
 
