@@ -4,7 +4,8 @@ import threading
 import time
 from typing import Final
 
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseFailure
+from django.db import connection
 
 from chaos.buyers import Crowd
 from chaos.faults.scene import Scene
@@ -85,7 +86,7 @@ class Desk:
             try:
                 if self._died.is_set() and not left():
                     return
-            except DatabaseError:
+            except DatabaseFailure:
                 connection.close()
             time.sleep(_PAUSE_S)
 

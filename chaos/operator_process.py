@@ -21,7 +21,8 @@ django.setup()
 
 from django.contrib.auth import get_user_model  # noqa: E402
 from django.core.exceptions import PermissionDenied, ValidationError  # noqa: E402
-from django.db import DatabaseError, connection  # noqa: E402
+from django.db import Error as DatabaseFailure  # noqa: E402
+from django.db import connection  # noqa: E402
 
 from chaos import desk_work  # noqa: E402
 from chaos.operator_client import HANGS_S  # noqa: E402
@@ -38,7 +39,7 @@ from seckill.demo.sale import Sale  # noqa: E402
 _REASON: Final = "fault search"
 _REFUSALS: Final = (
     *(OperationRefused, OrderNotFound, OrderStateConflict, PermissionDenied, ValidationError),
-    *(GateUnavailable, DatabaseError, TransientError),
+    *(GateUnavailable, DatabaseFailure, TransientError),
 )
 _ORDER: Final = """
 SELECT order_id FROM orders_order WHERE activity_id = %s AND status = %s ORDER BY order_id LIMIT 1

@@ -5,7 +5,8 @@ import sys
 import time
 from typing import Final
 
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseFailure
+from django.db import connection
 
 from chaos.faults.scene import Scene
 from inventory.errors import GateUnavailable, OperationRefused, RebuildOvertaken
@@ -88,7 +89,7 @@ def _at_rest(activity_id: int) -> str:
         rebuild_gate(activity_id=activity_id, force=True, reason="fault search", poll_s=0.05)
     except (GateUnavailable, OperationRefused, RebuildOvertaken, RebuildWaits) as error:
         return f"{type(error).__name__}: {error}"
-    except DatabaseError as error:
+    except DatabaseFailure as error:
         connection.close()
         return f"{type(error).__name__}: {error}"
     return ""

@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseFailure
+from django.db import connection
 
 from chaos import desk
 from chaos.catalogue import Excuse
@@ -95,7 +96,7 @@ def motion(activity_id: int) -> list[str]:
         held = len(held_reservations(activity_id))
         dead = desk.left()
         sale = selectors.activity_record(activity_id)
-    except (GateUnavailable, DatabaseError) as error:
+    except (GateUnavailable, DatabaseFailure) as error:
         connection.close()
         return [f"{type(error).__name__}: {error}"]
     found = [saying.format(n) for saying, n in zip(_SAYINGS, counts, strict=True) if n]
