@@ -113,7 +113,9 @@ def shorten(value: Any) -> str:
         return ", ".join(f"{key} {shorten(item)}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(shorten(item) for item in value[:8])
-    text = str(value)
+    text = str(value).strip()
+    if text in ("True", "False"):
+        return "yes" if text == "True" else "no"
     if len(text) == 64 and all(character in "0123456789abcdef" for character in text):
         return text[:12]
     return text if len(text) <= 160 else f"{text[:160]}…"

@@ -7,7 +7,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from dlq_admin import replay
-from dlq_admin.models import BreakGlass, FailureGroup, ReplayBatch
+from dlq_admin.models import BreakGlass, FailureGroup, ReplayBatch, Ticket
 from messaging.topology import CG_ORDER_CREATE
 from tests.fixtures.console import Desk as Console
 from tests.fixtures.desk import PASSWORD, person
@@ -26,6 +26,7 @@ def test_a_lead_starts_a_plan_and_it_is_owed_an_approval(
         consumer_group=CG_ORDER_CREATE, error_class="BUG", fingerprint="f" * 32
     )
     ticket = ready_ticket(group, assignee=olga)
+    Ticket.objects.update(message_count=1)
     people = Desk(operator=olga, approver=anton, lead=lea, ticket=ticket)
     planned = people.plan(people.dead(sale, sale.reserve("ann")))
     replay.request_approval(batch_id=planned.batch_id, user=olga)

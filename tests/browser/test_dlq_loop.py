@@ -113,6 +113,7 @@ def test_a_message_dies_and_two_people_bring_its_buyer_home(
             "the batch to complete, told by the live part",
         )
         assert "verified" in desk.text("tbody")
+        desk.see("details.act #act-abort", "the acts to follow: nothing is left to kill")
         desk.shoot("batch")
         assert sale.order_status(reservation) == "CREATED"
 

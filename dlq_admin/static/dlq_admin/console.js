@@ -64,6 +64,15 @@
   });
 
   // --- live parts: the server's own markup, read again ---------------------------------------------
+  const status = (part) => part.querySelector("[data-status]")?.dataset.status;
+  // What one can do depends on the state: read it again, too, unless somebody is at it.
+  const follow = async (part) => {
+    const acts = root.querySelector("[data-follows]");
+    if (!acts || acts.querySelector("details[open]")) return;
+    const answer = await fetch(part.dataset.live, { credentials: "same-origin" });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-follows]");
+    if (answer.ok && fresh && !acts.querySelector("details[open]")) acts.replaceChildren(...fresh.childNodes);
+  };
   const refresh = async (part) => {
     const wait = Number(part.dataset.every) || 3000;
     try {
@@ -78,12 +87,14 @@
             const before = new Set([...part.querySelectorAll("tr[data-row]")].map((row) => row.dataset.row + row.dataset.state));
             const here = part.querySelector("tr.here")?.dataset.row;
             const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
+            const was = status(part);
             part.dataset.seen = text;
             part.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
             part.querySelectorAll("tr[data-row]").forEach((row) => {
               if (before.size && !before.has(row.dataset.row + row.dataset.state)) row.classList.add("fresh");
               if (row.dataset.row === here) row.classList.add("here");
             });
+            if (was !== status(part)) await follow(part);
             if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
           }
           part.dataset.state = "live";
