@@ -168,7 +168,7 @@ def test_a_short_search_finds_no_breach(tmp_path: Path) -> None:
     """One or two sales under faults on a stack of their own, and one that was tampered with."""
     out = tmp_path / "result.json"
     argv = [sys.executable, "-m", "chaos", "--seeds", "2", "--from", str(SHORT), "--no-jvm"]
-    argv += ["--within", "60", "--prove", "--json", str(out), "--run-dir", str(tmp_path / "run")]
+    argv += ["--within", "50", "--prove", "--json", str(out), "--run-dir", str(tmp_path / "run")]
     with (tmp_path / "told").open("w+") as told:
         try:
             done = subprocess.run(
