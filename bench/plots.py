@@ -1,7 +1,7 @@
 """Plots of kept results as SVG, for the documentation: `bin/bench plots`.
 
 The newest result of each scenario that has something to draw: rates over time, the latency
-curve of all scenarios, rates by connections, orders per second against the size of the history.
+curves of all scenarios, rates by connections, orders per second against the size of the history.
 """
 
 import json
@@ -13,9 +13,14 @@ from rich.console import Console
 
 from bench.record import RESULTS
 from bench.runs import ROOT, RunFailed
+from bench.scenarios import SCENARIOS
 
 IMAGES: Final = ROOT / "docs" / "images"
 _TIMES: Final = ("(s)", "(MB)")
+_FROM: Final = {
+    "answers": "from request to answer",
+    "orders": "from reservation to committed order",
+}
 _SIZE: Final = {"width": 760, "height": 320}
 
 
@@ -75,18 +80,20 @@ def draw_all(console: Console, files: list[Path], folder: Path = IMAGES) -> int:
 def draw(records: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, str]:
     """Return the pictures by name, from all records by scenario, oldest first."""
     pictures: dict[str, str] = {}
-    curves: dict[str, Mapping[str, float]] = {}
+    curves: dict[str, dict[str, Mapping[str, float]]] = {}
     for scenario, kept in records.items():
         if latest := newest(kept, has="series"):
             for family, series in families(latest["series"]).items():
                 title = f"{scenario}: {latest['rate_per_s']:.0f} {latest['unit']}"
                 pictures[f"{scenario}-{family}"] = _over_time(title, series)
         if latest := newest(kept, has="percentiles_ms"):
-            curves[scenario] = latest["percentiles_ms"]
+            of_answers = SCENARIOS[scenario].times.startswith("from request")
+            kind = "answers" if of_answers else "orders"
+            curves.setdefault(kind, {})[scenario] = latest["percentiles_ms"]
         if latest := newest(kept, has="orders_per_s_by_history"):
             pictures[f"{scenario}-history"] = _history(latest["orders_per_s_by_history"])
-    if curves:
-        pictures["latency"] = _latency(curves)
+    for kind, alike in curves.items():
+        pictures[f"latency-{kind}"] = _latency(kind, alike)
     swept = by_connections(records.get("accept", []))
     if len(swept) > 1:
         pictures["accept-connections"] = _connections(swept)
@@ -100,10 +107,10 @@ def _over_time(title: str, series: Mapping[str, Any]) -> str:
     return _text(chart)
 
 
-def _latency(curves: Mapping[str, Mapping[str, float]]) -> str:
+def _latency(kind: str, curves: Mapping[str, Mapping[str, float]]) -> str:
     highest = max(max(curve.values()) for curve in curves.values())
     labels = [10**power for power in range(7) if 10**power < 10 * highest]
-    chart = _chart("Line", "latency (ms) by percentile", logarithmic=True, y_labels=labels)
+    chart = _chart("Line", f"{_FROM[kind]} (ms) by percentile", logarithmic=True, y_labels=labels)
     percents = sorted({percent for curve in curves.values() for percent in curve}, key=float)
     chart.x_labels = [f"p{percent}" for percent in percents]
     for scenario, curve in curves.items():

@@ -59,7 +59,7 @@ def test_every_kind_is_drawn_without_scripts_or_strangers():
         "sale-rates",
         "sale-lag",
         "sale-waiting",
-        "latency",
+        "latency-answers",
         "accept-connections",
         "growth-history",
     }
@@ -75,6 +75,13 @@ def test_every_kind_is_drawn_without_scripts_or_strangers():
         ]
     assert "400 orders/s" in pictures["sale-rates"]
     assert "100 000" in pictures["growth-history"]
+
+
+def test_latencies_of_answers_and_of_orders_are_drawn_apart():
+    steady = SALE | {"scenario": "steady", "percentiles_ms": {"50": 900.0}}
+    pictures = plots.draw({"sale": [SALE], "steady": [steady]})
+    assert ">steady<" in pictures["latency-orders"]
+    assert ">steady<" not in pictures["latency-answers"]
 
 
 def test_equal_results_make_equal_files():
