@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 # Loops may wait longer than a buyer: their calls carry hundreds of reservations.
 SYNC_TIMEOUT_S: Final = 2.0
+ONE_SERVER: Final = ""  # the name of a Redis that is no cluster
 # A reservation that changes hands between each two calls; practically never more than one.
 MAX_FOLLOW_UPS: Final = 3
 
@@ -90,6 +91,7 @@ class Gate:
 
     def __init__(self, *, url: str, cluster: bool, timeout_s: float = SYNC_TIMEOUT_S) -> None:
         options = _options(timeout_s) | {"retry": Retry(NoBackoff(), 0)}
+        self._is_cluster = cluster
         # The client types its commands only in part.
         self._client: Any = (
             redis.cluster.RedisCluster.from_url(url, **options)
@@ -159,6 +161,33 @@ class Gate:
         except (redis.RedisError, OSError) as error:
             raise GateUnavailable(f"readiness: {type(error).__name__}: {error}") from error
         return config, int(seconds) * 1000 + int(micros) // 1000
+
+    def server_of(self, key: str) -> str:
+        """Return the name of the server that holds a key; the one server when it is no cluster.
+
+        Raises:
+            GateUnavailable: Redis did not answer.
+        """
+        if not self._is_cluster:
+            return ONE_SERVER
+        try:
+            return str(self._client.get_node_from_key(key).name)
+        except (redis.RedisError, OSError) as error:
+            raise GateUnavailable(f"cluster: {type(error).__name__}: {error}") from error
+
+    def server_times(self, server: str) -> tuple[int, int]:
+        """Return when a server's process began, to the second, and its TIME; both epoch ms.
+
+        Raises:
+            GateUnavailable: Redis did not answer.
+        """
+        where = {} if server == ONE_SERVER else {"target_nodes": self._client.get_node(server)}
+        try:
+            up_s = int(self._client.info("server", **where)["uptime_in_seconds"])
+            seconds, micros = self._client.time(**where)
+        except (redis.RedisError, OSError) as error:
+            raise GateUnavailable(f"server: {type(error).__name__}: {error}") from error
+        return (int(seconds) - up_s) * 1000, int(seconds) * 1000 + int(micros) // 1000
 
     def close(self) -> None:
         """Close all connections."""

@@ -142,6 +142,24 @@ def holders(*, activity_id: int, sku_id: int) -> Call[dict[str, str]]:
     )
 
 
+def named_reservations(
+    *, activity_id: int, sku_id: int, users: Sequence[str]
+) -> Call[list[str | None]]:
+    """Read which reservation each of these users holds of a SKU."""
+    return Call(
+        commands=(("HMGET", keys.buyers(activity_id, sku_id), *users),) if users else (),
+        parse=lambda raw: list(raw[0]) if raw else [],
+    )
+
+
+def known_reservations(*, activity_id: int, reservation_ids: Sequence[str]) -> Call[list[bool]]:
+    """Read which of these reservations the gate knows, whatever became of them."""
+    return Call(
+        commands=tuple(("EXISTS", keys.reservation(activity_id, one)) for one in reservation_ids),
+        parse=lambda raw: [bool(found) for found in raw],
+    )
+
+
 def open_page(
     *, activity_id: int, min_score_ms: int, max_score_ms: int, offset: int, limit: int
 ) -> Call[list[tuple[str, int]]]:

@@ -255,6 +255,13 @@ def mark_moved(activity_id: int, number: int) -> bool:
     )
 
 
+def lost_since(activity_id: int, instant: datetime) -> bool:
+    """Tell whether a loss was noted after an instant, rebuilt or not. One statement."""
+    return RebuildRun.objects.filter(
+        activity_id=activity_id, loss_noted=True, began_at__gte=instant
+    ).exists()
+
+
 def _lock(activity_id: int) -> Activity:
     activity = Activity.objects.select_for_update(no_key=True).filter(pk=activity_id).first()
     if activity is None:

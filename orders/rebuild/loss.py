@@ -4,6 +4,7 @@ Only `rebuild_gate` opens the gate again; it is never run by itself.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -12,6 +13,7 @@ from django.db import transaction
 import faultpoint
 from inventory import rebuild, verbs
 from inventory.contracts import GateWriteCode
+from inventory.errors import OperationRefused
 from inventory.gate import gate
 from inventory.rebuild import Run
 from messaging import quarantine
@@ -44,24 +46,72 @@ def note_loss(*, activity_id: int, kind: str, reason: str, at_least: int = 0) ->
     Cost: one transaction of seven statements, one script.
     """
     with transaction.atomic(durable=True):
-        run = rebuild.note_new_loss(
-            activity_id=activity_id, reason=f"{kind}: {reason}", at_least=at_least
-        )
-        if run is None:
-            return None
+        run = _note(activity_id, kind, reason, at_least=at_least)
+    if run is None:
+        return None
+    _tell(run, kind, reason)
+    faultpoint.hit("rebuild.after_note")
+    close_again(run)
+    return run
+
+
+def note_older_copy(*, activity_id: int, reason: str, others: Sequence[int]) -> list[Run]:
+    """Note that the Redis of a sale is an older copy, for every sale on it, in one transaction.
+
+    A sale alone may be unable to tell: the step of its mark that would show it was late, or what
+    the copy forgot of it (a stop, a cut) leaves no other trace. Rule `whole-copy`.
+
+    Args:
+        activity_id: the sale that showed it.
+        reason: what was seen.
+        others: the other served sales of that Redis.
+
+    Returns:
+        The runs that `rebuild_gate` has to follow; sales whose loss was noted before have none.
+
+    Raises:
+        GateUnavailable: they are noted, but not all gates are closed yet: `close_again`.
+
+    Cost: one transaction of seven statements a sale, one script a sale.
+    """
+    reasons = dict.fromkeys(others, f"the Redis of sale {activity_id} is an older copy: {reason}")
+    reasons[activity_id] = reason
+    runs: list[Run] = []
+    with transaction.atomic(durable=True):
+        for one in sorted(reasons):
+            try:
+                run = _note(one, OLDER_COPY, reasons[one])
+            except OperationRefused:  # settled meanwhile
+                continue
+            if run is not None:
+                runs.append(run)
+    for run in runs:
+        _tell(run, OLDER_COPY, reasons[run.activity_id])
+    faultpoint.hit("rebuild.after_note")
+    for run in runs:
+        close_again(run)
+    return runs
+
+
+def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> Run | None:
+    run = rebuild.note_new_loss(
+        activity_id=activity_id, reason=f"{kind}: {reason}", at_least=at_least
+    )
+    if run is not None:
         quarantine.store_in_transaction([_item(activity_id, kind)])
+    return run
+
+
+def _tell(run: Run, kind: str, reason: str) -> None:
     metrics.GATE_LOSS.labels(kind=kind).inc()
     log.error(
         "gate_loss_noted",
         alert=kind,
-        activity_id=activity_id,
+        activity_id=run.activity_id,
         run=run.number,
         reason=reason,
         action="the sale answers 503 until rebuild_gate has run",
     )
-    faultpoint.hit("rebuild.after_note")
-    close_again(run)
-    return run
 
 
 def close_again(run: Run) -> GateWriteCode:

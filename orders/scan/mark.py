@@ -2,9 +2,11 @@
 
 PostgreSQL holds the number that comes next, n; Redis holds n - 1 and is moved to n each second. An
 older copy of Redis is behind by two or more and stays so (the script moves by one step only); an
-older PostgreSQL finds Redis ahead. Either closes the gate; so do keys that are gone. Nothing is
-rebuilt here: `rebuild_gate` is a person's word. Any number of scanners may run: whoever finds that
-PostgreSQL's number has moved on meanwhile judges nothing.
+older PostgreSQL finds Redis ahead. Either closes the gate; so do keys that are gone, and orders
+that a Redis which was started again does not know (`forgotten.py`). What one sale shows of an older
+copy closes every sale on that Redis: it is one file. Nothing is rebuilt here: `rebuild_gate` is a
+person's word. Any number of scanners may run: whoever finds that PostgreSQL's number has moved on
+meanwhile judges nothing.
 Source: docs/protocol.md, "The moving mark".
 """
 
@@ -13,13 +15,14 @@ from typing import Final
 import structlog
 
 import faultpoint
-from inventory import operations, rebuild, verbs
+from inventory import keys, operations, rebuild, selectors, verbs
 from inventory.contracts import GateState
 from inventory.gate import gate
 from inventory.gate_status import is_lost
 from inventory.selectors import ActivityRecord, activity_record
 from orders import metrics
 from orders.rebuild import loss
+from orders.scan.forgotten import ServerTimes, forgotten_order
 from orders.scan.serving import serving_activities
 
 log = structlog.get_logger(__name__)
@@ -37,29 +40,31 @@ class MarkJob:
         Raises:
             GateUnavailable: Redis cannot be reached: that alone is no loss.
 
-        Cost: for each sale five statements, and a read for each SKU.
+        Cost: for each sale five statements, and a read for each SKU; while Redis is younger than
+        a quarter of an hour or the validity, also what `forgotten_order` costs.
         """
-        return sum(_look(activity_id) for activity_id in serving_activities())
+        times: dict[str, ServerTimes] = {}
+        return sum(_look(activity_id, times) for activity_id in serving_activities())
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-def _look(activity_id: int) -> bool:
+def _look(activity_id: int, times: dict[str, ServerTimes]) -> int:
     found = _condition(activity_id)
     if found is None:
-        return False
+        return 0
     record, states, kind, what = found
     if not kind:
-        return _move(record, states)
+        return _move(record, states) or _ask_orders(record, times)
     if kind == "NOTED":
         _close_again(record, states)
-        return False
+        return 0
     # Once more: the record may be older than what a rebuild has written meanwhile.
     again = _condition(activity_id)
     if again is None or again[2] != kind:
-        return False
-    return loss.note_loss(activity_id=activity_id, kind=kind, reason=what) is not None
+        return 0
+    return _note(activity_id, kind, what)
 
 
 def _condition(
@@ -86,36 +91,58 @@ def _condition(
     return record, states, "", ""
 
 
-def _move(record: ActivityRecord, states: list[GateState | None]) -> bool:
-    """Move the mark by one step and judge what it was before."""
+def _move(record: ActivityRecord, states: list[GateState | None]) -> int:
+    """Move the mark by one step and judge what it was before; returns how many losses it noted."""
     activity_id = record.activity_id
     number = rebuild.next_mark(activity_id)
     was = gate().run(verbs.move_mark(activity_id=activity_id, number=number))
     faultpoint.hit("mark.after_gate")
     if was in {number - 1, number}:  # `number`: it was moved, and PostgreSQL was not told
         rebuild.mark_moved(activity_id, number)
-        return False
+        return 0
     if rebuild.next_mark(activity_id) != number:
-        return False  # another scanner moved on, or a rebuild wrote the mark anew
+        return 0  # another scanner moved on, or a rebuild wrote the mark anew
     if was is None:
         return _note(activity_id, loss.MARK_GONE, f"the mark is gone, PostgreSQL has {number}")
     if was < number:
-        return _note(
+        return _note_copy(
             activity_id,
-            loss.OLDER_COPY,
             f"the mark is {was}, PostgreSQL has {number}: a copy about {number - was} s old",
         )
     return _stop_for_older_postgres(record, states, was=was, number=number)
 
 
-def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> bool:
+def _ask_orders(record: ActivityRecord, times: dict[str, ServerTimes]) -> int:
+    """Compare with the orders after a restart: the mark tells no copy younger than a round."""
+    server = gate().server_of(keys.mark(record.activity_id))
+    if server not in times:
+        times[server] = ServerTimes(*gate().server_times(server))
+    reservation_id = forgotten_order(record, times[server])
+    if reservation_id is None:
+        return 0
+    return _note_copy(
+        record.activity_id, f"reservation {reservation_id} has an order and is unknown at the gate"
+    )
+
+
+def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> int:
     noted = loss.note_loss(activity_id=activity_id, kind=kind, reason=reason, at_least=at_least)
-    return noted is not None
+    return int(noted is not None)
+
+
+def _note_copy(activity_id: int, reason: str) -> int:
+    server = gate().server_of(keys.mark(activity_id))
+    others = [
+        other
+        for other in selectors.serving_activities()
+        if gate().server_of(keys.mark(other)) == server
+    ]
+    return len(loss.note_older_copy(activity_id=activity_id, reason=reason, others=others))
 
 
 def _stop_for_older_postgres(
     record: ActivityRecord, states: list[GateState | None], *, was: int, number: int
-) -> bool:
+) -> int:
     """PostgreSQL came back from an older copy: what it sold since is unknown to it. Stop the sale.
 
     The sale stays CLOSED after the rebuild, until an operator opens it: orders are missing.
