@@ -18,7 +18,7 @@ from django.conf import settings
 from inventory import keys, verbs
 from inventory.contracts import ReserveCode
 from inventory.errors import GateUnavailable
-from inventory.gate import AsyncGate, Gate, gate
+from inventory.gate import ONE_SERVER, AsyncGate, Gate, gate
 from inventory.lua import SCRIPTS
 from tests.fixtures.gate import GateSale, wish
 
@@ -256,6 +256,16 @@ async def test_every_verb_works_in_cluster_mode(private_redis) -> None:
     sale.run(verbs.adjust_stock(activity_id=42, sku_id=7, operation_id="o", units=1, epoch=1))
     assert sale.stock() == 6
     assert sale.run(verbs.pending_stats(activity_id=42)).open == 1
+    bobs, nobodys = bob.reservation_id, "rsv_nobody"
+    users = ["bob", "eva"]
+    named = verbs.named_reservations(activity_id=42, sku_id=8, users=users)
+    assert sale.run(named) == [bobs, None]
+    known = verbs.known_reservations(activity_id=42, reservation_ids=[bobs, nobodys])
+    assert sale.run(known) == [True, False]
+    server = runner.server_of(keys.mark(42))
+    assert server == runner.server_of(keys.stock(42, 8)) != ONE_SERVER
+    began_ms, now_ms = runner.server_times(server)
+    assert now_ms - 120_000 < began_ms <= now_ms
     sale.rebuilding()
     other = AsyncGate(url=url, cluster=True, timeout_s=20)
     assert await other.run(verbs.holders(activity_id=42, sku_id=8)) == {"bob": bob.reservation_id}
