@@ -45,14 +45,16 @@ class TicketStatus(StrEnum):
 _T = TicketStatus
 # CLOSED from here: by itself, when every message turned out to be settled.
 _SIDE: Final = frozenset({_T.WAITING, _T.MERGED, _T.CLOSED})
+# VERIFYING from here: by itself, when the last message ended and others were not just settled.
+_JUDGED: Final = frozenset({_T.VERIFYING}) | _SIDE
 
 # WAITING goes back to the state it came from (the row remembers it), or on when its replay does.
 TICKET_ALLOWED: Final[dict[TicketStatus, frozenset[TicketStatus]]] = {
     _T.NEW: frozenset({_T.ACKED}) | _SIDE,
     _T.ACKED: frozenset({_T.CLASSIFIED}) | _SIDE,
-    _T.CLASSIFIED: frozenset({_T.CLASSIFIED, _T.FIXING, _T.READY, _T.DISCARD_PENDING}) | _SIDE,
-    _T.FIXING: frozenset({_T.CLASSIFIED, _T.READY}) | _SIDE,
-    _T.READY: frozenset({_T.CLASSIFIED, _T.FIXING, _T.REPLAYING}) | _SIDE,
+    _T.CLASSIFIED: frozenset({_T.CLASSIFIED, _T.FIXING, _T.READY, _T.DISCARD_PENDING}) | _JUDGED,
+    _T.FIXING: frozenset({_T.CLASSIFIED, _T.READY}) | _JUDGED,
+    _T.READY: frozenset({_T.CLASSIFIED, _T.FIXING, _T.REPLAYING}) | _JUDGED,
     _T.REPLAYING: frozenset({_T.VERIFYING, _T.WAITING}),
     _T.VERIFYING: frozenset({_T.FIXING, _T.REPLAYING, _T.CLOSED, _T.WAITING}),
     _T.CLOSED: frozenset({_T.REOPENED}),

@@ -1,9 +1,10 @@
-"""VERIFYING → CLOSED: only with proof. And the tickets that close by themselves."""
+"""VERIFYING → CLOSED: only with proof. And what tickets do by themselves when nothing is left."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from dlq_admin import access, permissions
 from dlq_admin.audit.record import SYSTEM
@@ -33,6 +34,9 @@ _BY_ITSELF: Final = (
     TicketStatus.WAITING,
     TicketStatus.REOPENED,
 )
+
+# A person has judged them; with no open message there is nothing to fix, replay or discard.
+_JUDGED: Final = (TicketStatus.CLASSIFIED, TicketStatus.FIXING, TicketStatus.READY)
 
 
 def close(*, ticket_id: int, user: "User") -> None:
@@ -99,6 +103,45 @@ def close_if_settled(ticket_id: int) -> bool:
         closed_at=clock(),
     )
     sla.stop(ticket_id)
+    return True
+
+
+def verify_ended() -> int:
+    """Bring judged tickets whose every message has ended to VERIFYING; returns how many.
+
+    The last message may end by itself (its effect was there, somebody compensated it) while others
+    were replayed: no batch will end, and nothing else leads on. A person closes them, with proof.
+    Left alone: tickets with a plan under way.
+
+    Cost: one statement over open tickets, three for each that moves.
+    """
+    ended = Ticket.objects.filter(
+        Exists(DlqMessage.objects.filter(ticket_id=OuterRef("pk"))),
+        ~Exists(DlqMessage.objects.filter(ticket_id=OuterRef("pk"), status=MessageStatus.OPEN)),
+        status__in=[status.value for status in _JUDGED],
+    )
+    moved = 0
+    for ticket_id in ended.order_by("pk").values_list("pk", flat=True):
+        with transaction.atomic():
+            moved += _to_verifying(ticket_id)
+    return moved
+
+
+def _to_verifying(ticket_id: int) -> bool:
+    ticket = lock(ticket_id)
+    if ticket.status not in _JUDGED or open_count(ticket_id):
+        return False
+    try:
+        require_no_plan(ticket)
+    except GuardRefused:
+        return False
+    move(
+        ticket,
+        TicketStatus.VERIFYING,
+        kind=TicketEvent.MESSAGES_ENDED,
+        actor=SYSTEM,
+        detail={"reason": "no message is left to deal with: prove it and close it"},
+    )
     return True
 
 
