@@ -6,6 +6,7 @@ of its job, and a busy machine makes rounds long.
 
 import pytest
 
+from inventory import keys
 from inventory.contracts import ReserveCode
 from inventory.gate import ONE_SERVER, gate
 from orders.cancel_order import cancel_by_user
@@ -120,7 +121,7 @@ def test_a_crash_after_the_notes_leaves_no_sale_open(store, restart, monkeypatch
 def test_a_mark_that_is_gone_tells_nothing_about_other_sales(store, restart):
     one_sale, other = open_sale(), open_sale()
     tick()
-    store.client.delete(f"seckill:{{{one_sale.activity_id}}}:mark")
+    store.client.delete(keys.mark(one_sale.activity_id))
 
     assert tick() == 1
     assert gate_status(other) == "OPEN"
@@ -182,3 +183,31 @@ def test_a_restart_that_lost_nothing_is_no_loss(store, restart):
     sale.deliver(waiting)
     assert tick() == 0
     assert gate_status(sale) == "OPEN"
+
+
+def test_an_order_whose_hash_is_there_is_the_reconcilers_business(store, restart):
+    """Its release was no definite failure after all: `order_without_holder`, no copy."""
+    sale = open_sale(units=3)
+    tick()
+    sale.deliver(sale.reserve("ann"))
+    store.client.hdel(keys.buyers(sale.activity_id, sale.sku_id), "ann")
+    restart()
+
+    assert tick() == 0
+
+
+def test_what_a_forced_rebuild_gave_up_is_not_noted_once_more(store, restart):
+    sale = open_sale(units=3)
+    tick()
+    store.copy()
+    assert tick() == 0
+    forgotten = sale.reserve("ann")
+    store.come_back()
+    restart()
+    assert tick() == 1
+    rebuild(sale)
+
+    sale.deliver(forgotten)  # `--force`: nobody waited for it
+
+    assert promised_too_much(sale) == 1
+    assert tick() == 0
