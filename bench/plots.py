@@ -5,6 +5,7 @@ curves of all scenarios, rates by connections, orders per second against the siz
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -143,6 +144,8 @@ def _chart(kind: str, title: str, **options: Any) -> Any:
     import pygal  # type: ignore[import-untyped,unused-ignore]  # a tool of the documentation: measuring must not need it
     from pygal.style import CleanStyle  # type: ignore[import-untyped,unused-ignore]
 
+    # Its finder of plugins speaks a protocol that Python has dropped: later imports would warn.
+    sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "PluginImportFixer"]
     options = {"x_title": "", "dots_size": 1, "stroke_style": {"width": 2}} | options
     return getattr(pygal, kind)(
         **_SIZE,
