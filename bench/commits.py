@@ -6,10 +6,11 @@ from django.db import connection
 
 from bench.loadgen.histogram import Histogram, upper_edge_us
 
+# The item's row: the others change when an order is paid, cancelled or given back.
 _TIMES = """
-SELECT extract(epoch FROM valid_until) - %(validity)s,
+SELECT extract(epoch FROM reservation.valid_until) - %(validity)s,
        extract(epoch FROM {committed})
-FROM orders_reservation
+FROM orders_reservation AS reservation JOIN orders_item AS item USING (order_id)
 WHERE activity_id = %(activity)s AND outcome = 'ORDERED'
 """
 
@@ -50,7 +51,7 @@ def read_commits(activity_id: int, *, validity_s: int) -> Commits:
     with connection.cursor() as cursor:
         cursor.execute("SHOW track_commit_timestamp")
         exact = cursor.fetchone()[0] == "on"
-        committed = "pg_xact_commit_timestamp(xmin)" if exact else "created_at"
+        committed = "pg_xact_commit_timestamp(item.xmin)" if exact else "reservation.created_at"
         cursor.execute(
             _TIMES.format(committed=committed), {"activity": activity_id, "validity": validity_s}
         )
