@@ -45,9 +45,9 @@ def backoff_s(failures: int, *, first_s: float, cap_s: float) -> float:
 
 @dataclass(slots=True)
 class IdleWait:
-    """The relay's wake-up rule: a full claim loops at once, else 20 ms, doubling to 250 ms."""
+    """The relay's wake-up rule: a full claim loops at once, else 100 ms, doubling to 250 ms."""
 
-    first_s: float = 0.02
+    first_s: float = 0.1
     cap_s: float = 0.25
     empty: int = 0
 

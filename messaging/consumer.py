@@ -33,6 +33,8 @@ __all__ = ["GroupConsumer", "Handler", "KnowsFacts", "LoopOptions", "Probing", "
 
 _TURN_S: Final = 0.25
 _PAUSE_CHECK_S: Final = 1.0
+_CORE_SHARE: Final = 1 / 3
+_SIDE_SHARE: Final = 1 / 10
 
 log = structlog.get_logger(__name__)
 
@@ -118,7 +120,13 @@ class GroupConsumer:
         self._backoff = Backoff()
         self._meter = FlowMeter(quiet_s=options.wait_s + 1)
         self._acks = Acks(receiver, group=group.name, timeout_ms=options.ack_timeout_ms)
-        self._inflow = Inflow(receiver, group=group.name, options=options, pulse=pulse)
+        self._inflow = Inflow(
+            receiver,
+            group=group.name,
+            options=options,
+            pulse=pulse,
+            share=_CORE_SHARE if group.core else _SIDE_SHARE,
+        )
         self._pause_checked_at = 0.0
         self._paused = False
         self._unit = 0  # epoch ms since when nothing could be settled, 0 when all was
@@ -193,6 +201,7 @@ class GroupConsumer:
             metrics.POOL_ACQUIRED.labels("consumer").dec()
             metrics.INFLIGHT.labels(self._group.name).dec(len(batch))
             seconds = time.monotonic() - started
+            self._inflow.worked(seconds)
             self._meter.worked(
                 messages=len(batch),
                 batch_max=self._options.batch_max,

@@ -21,6 +21,7 @@ from messaging.pulse import Pulse
 
 RECEIVE_MAX: Final = 32  # the broker gives no more in one answer
 _GIVE_BACK_S: Final = 1.0
+_REST_MAX_S: Final = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -59,18 +60,35 @@ class LoopOptions:
 
 
 class Inflow:
-    """The buffer and its pollers. Starts held."""
+    """The buffer and its pollers. Starts held.
+
+    Args:
+        receiver: asked for messages.
+        group: the consumer group, for counters.
+        options: numbers of the loop.
+        pulse: touched by each poller.
+        share: of its time that the loop works, at most, while it is not behind.
+    """
 
     def __init__(
-        self, receiver: Receiver, *, group: str, options: LoopOptions, pulse: Pulse
+        self,
+        receiver: Receiver,
+        *,
+        group: str,
+        options: LoopOptions,
+        pulse: Pulse,
+        share: float = 1.0,
     ) -> None:
         self._receiver = receiver
         self._group = group
         self._options = options
         self._pulse = pulse
+        self._rest_per_work = 1 / share - 1
         self._changed = threading.Condition()
         self._buffer: list[ReceivedMessage] = []
         self._asked = 0
+        self._full = False  # the last answer was: there is more
+        self._ask_at = 0.0
         self._limit = options.batch_max
         self._held = "starting"
         self._closed = False
@@ -110,6 +128,13 @@ class Inflow:
                 self._limit = min(batch, self._options.batch_max)
                 self._changed.notify_all()
 
+    def worked(self, seconds: float) -> None:
+        """Note how long the handling of a batch took."""
+        with self._changed:
+            rest_s = min(seconds * self._rest_per_work, _REST_MAX_S)
+            self._ask_at = time.monotonic() + rest_s
+            self._changed.notify_all()
+
     def hold(self, why: str) -> None:
         """Ask for nothing more; what waits in the buffer is left un-acked.
 
@@ -126,6 +151,7 @@ class Inflow:
         with self._changed:
             if self._held:
                 self._held = ""
+                self._ask_at = 0.0
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -180,15 +206,35 @@ class Inflow:
                 chunk = min(RECEIVE_MAX, self._limit)
                 room = self._limit - len(self._buffer) - self._asked
                 if not self._held and chunk and room >= chunk:
-                    self._asked += chunk
-                    return chunk
-                self._changed.wait(1.0)
+                    early_s = self._early_s()
+                    if early_s == 0:
+                        self._asked += chunk
+                        return chunk
+                    self._changed.wait(early_s)
+                else:
+                    self._changed.wait(1.0)
         return 0
+
+    def _early_s(self) -> float:
+        """Return how many seconds it is too early to ask; 0 when it is time.
+
+        A question, a transaction and an ack cost all parts some milliseconds, however little they
+        carry. So one question is open at a time, unless the last answer was full; and after one
+        that was not, the loop rests in proportion to its work while more gathers at the broker:
+        the busier the machine, the larger the batches, instead of ever more small ones.
+        """
+        if self._full:
+            return 0.0
+        if self._asked:
+            return 1.0
+        return max(0.0, self._ask_at - time.monotonic())
 
     def _deliver(self, found: list[ReceivedMessage], room: int) -> list[ReceivedMessage]:
         """Put what came into the buffer; return it when the loop has ended meanwhile."""
         with self._changed:
             self._asked -= room
+            self._full = len(found) >= room
+            self._ask_at = time.monotonic() + _REST_MAX_S if found else 0.0  # until `worked`
             self._changed.notify_all()
             if self._closed:
                 return found

@@ -32,8 +32,8 @@ def test_a_full_claim_loops_at_once_others_wait_ever_longer() -> None:
     full = idle.after(claimed=64, limit=64)
     some = idle.after(claimed=1, limit=64)
 
-    assert waits == [0.02, 0.04, 0.08, 0.16, 0.25, 0.25]
-    assert (full, some) == (0.0, 0.02)
+    assert waits == [0.1, 0.2, 0.25, 0.25, 0.25, 0.25]
+    assert (full, some) == (0.0, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Pollers and buffer: nothing is received that the next transaction cannot take."""
 
+import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from messaging.broker.base import OutgoingMessage
+from messaging.broker.base import OutgoingMessage, Receiver
 from messaging.broker.memory import MemoryBroker
 from messaging.inflow import Inflow, LoopOptions
 from messaging.pulse import Pulse
@@ -139,4 +141,81 @@ def test_a_poller_survives_a_crash_of_the_adapter(broker: MemoryBroker) -> None:
         eventually(lambda: bool(batch.extend(inflow.take(timeout_s=0.1)) or batch))
     finally:
         inflow.close()
+        inflow.join(2)
+
+
+class Questions:
+    """A receiver that counts its open questions and answers what the test gives it."""
+
+    def __init__(self) -> None:
+        self.answers: queue.Queue[int] = queue.Queue()
+        self.asked = 0
+        self.open = 0
+        self.most_open = 0
+        self._lock = threading.Lock()
+
+    def receive(self, *, max_messages: int, **_: int) -> list[object]:
+        with self._lock:
+            self.asked += 1
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+        count = self.answers.get()
+        with self._lock:
+            self.open -= 1
+        return [object()] * min(count, max_messages)
+
+
+def asking(receiver: Questions, *, share: float = 1.0) -> Inflow:
+    inflow = Inflow(
+        cast("Receiver", receiver),
+        group=CG_ORDER_CREATE,
+        options=OPTIONS,
+        pulse=Pulse(),
+        share=share,
+    )
+    inflow.start()
+    inflow.resume()
+    return inflow
+
+
+def test_one_question_is_open_at_a_time_until_an_answer_is_full() -> None:
+    receiver = Questions()
+    inflow = asking(receiver)
+    try:
+        for _ in range(3):
+            receiver.answers.put(0)
+        eventually(lambda: receiver.asked == 4)
+        assert receiver.most_open == 1
+
+        receiver.answers.put(32)  # there is more: ask again at once, with both
+        eventually(lambda: receiver.asked == 5)
+        inflow.take(timeout_s=1)
+        eventually(lambda: receiver.open == 2)
+    finally:
+        inflow.close()
+        for _ in range(4):
+            receiver.answers.put(0)
+        inflow.join(2)
+
+
+def test_after_little_work_came_the_loop_rests_in_proportion_while_more_gathers() -> None:
+    receiver = Questions()
+    inflow = asking(receiver, share=0.25)
+    try:
+        receiver.answers.put(0)  # nothing came: asked again at once
+        eventually(lambda: receiver.asked == 2)
+        receiver.answers.put(1)
+        assert len(inflow.take(timeout_s=5)) == 1  # what came is handed on at once
+
+        assert 0.5 < inflow._early_s() <= 1.0  # nothing is asked for while it is handled
+        inflow.worked(0.1)
+        assert 0.2 < inflow._early_s() <= 0.3
+        inflow.worked(3600)
+        assert 0.9 < inflow._early_s() <= 1.0  # never longer than a second
+        inflow.hold("outage")
+        inflow.resume()
+        eventually(lambda: receiver.open == 1)  # a new beginning: ask at once
+    finally:
+        inflow.close()
+        receiver.answers.put(0)
         inflow.join(2)
