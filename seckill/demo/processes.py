@@ -19,19 +19,22 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
     """
     from messaging import topology
 
-    manage = (sys.executable, "manage.py")
+    # All on one box: answers before orders, orders before what follows from them.
+    def manage(nice: int) -> tuple[str, ...]:
+        return ("nice", "-n", str(nice), sys.executable, "manage.py")
+
     web = (sys.executable, "-m", "granian", "--interface", "asgi", "--loop", "uvloop", "--no-ws")
     return (
         Program(
             name="orders",
-            argv=(*manage, "run_consumer", topology.CG_ORDER_CREATE),
+            argv=(*manage(5), "run_consumer", topology.CG_ORDER_CREATE),
             count=2,
             environment={"SECKILL_ROLE": "orders"},
         ),
         Program(
             name="core",
             argv=(
-                *manage,
+                *manage(10),
                 "run_consumer",
                 topology.CG_ORDER_TIMEOUT,
                 topology.CG_INVENTORY_COMPENSATE,
@@ -41,24 +44,24 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
         ),
         Program(
             name="side",
-            argv=(*manage, "run_consumer", "--side", "--dlq-drain", "--replay"),
+            argv=(*manage(15), "run_consumer", "--side", "--dlq-drain", "--replay"),
             environment={"SECKILL_ROLE": "side", "SECKILL_POLLERS": "1"},
         ),
         Program(
             name="sender",
-            argv=(*manage, "run_sender"),
+            argv=(*manage(10), "run_sender"),
             environment={"SECKILL_ROLE": "sender"},
         ),
         Program(
             name="scanner",
-            argv=(*manage, "run_scanner", "--governor"),
+            argv=(*manage(5), "run_scanner", "--governor"),
             environment={"SECKILL_ROLE": "scanner"},
         ),
         Program(
             name="celery",
             argv=(
-                *(sys.executable, "-m", "celery", "-A", "seckill", "worker", "--beat"),
-                *("--pool", "solo", "--loglevel", "WARNING", "--without-gossip"),
+                *("nice", "-n", "15", sys.executable, "-m", "celery", "-A", "seckill", "worker"),
+                *("--beat", "--pool", "solo", "--loglevel", "WARNING", "--without-gossip"),
                 *("--without-mingle", "--schedule", "{folder}/celerybeat-schedule"),
             ),
             environment={"SECKILL_ROLE": "celery"},
