@@ -77,18 +77,20 @@ def memory(bench: Bench) -> Outcome:
         run = _play(bench, rate=bench.wish.rate or _RATE, seconds=seconds)
     outcome = _outcome(bench, run)
     found = summary(footprint.looks)
-    outcome.rate_per_s = found["rss_peak_mb"]
+    # What the machine must have: a page that several processes share is there once.
+    outcome.rate_per_s = found["pss_peak_mb"]
     outcome.series = footprint.series() | outcome.series
     outcome.more |= found
-    if found["rss_peak_mb"] > MEMORY_BAR_MB:
+    if found["pss_peak_mb"] > MEMORY_BAR_MB:
         outcome.more["breaches"] = [
             *outcome.more["breaches"],
-            f"{found['rss_peak_mb']} MB, at most {MEMORY_BAR_MB:.0f} are allowed",
+            f"{found['pss_peak_mb']} MB, at most {MEMORY_BAR_MB:.0f} are allowed",
         ]
     by_process = ", ".join(f"{n} {mb:.0f}" for n, mb in found["rss_end_mb_by_process"].items())
     outcome.notes += [
-        f"{found['processes']} processes, resident at most {found['rss_peak_mb']} MB in sum, at the"
-        f" end {found['rss_end_mb']}; with shared pages counted once {found['pss_peak_mb']} MB",
+        f"{found['processes']} processes, shared pages counted once: at most"
+        f" {found['pss_peak_mb']} MB, at the end {found['pss_end_mb']};"
+        f" resident in sum {found['rss_peak_mb']} MB",
         f"growth in the second half {found['rss_growth_mb_per_h']} MB an hour; at the end (MB):"
         f" {by_process}",
     ]
