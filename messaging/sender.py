@@ -90,7 +90,7 @@ class LaneLoop:
                 if self._once:
                     return
                 idle_s = self._idle.after(claimed=claimed, limit=_LIMIT[self._lane])
-                stop.wait(max(idle_s, self._gather_s()) if idle_s else 0.0)
+                stop.wait(max(idle_s, self._gather_s()) if claimed and idle_s else idle_s)
             except DatabaseFailure as error:
                 connection.close()
                 pulse.report(LoopState.WAITING, lane=self._lane)
