@@ -25,6 +25,15 @@ WHERE "group" = %s AND state <> 'STOPPED' AND beat_at > now() - %s * interval '1
 ORDER BY worker_id LIMIT 500
 """
 
+# What the broker's exporter last told a living sender of a group.
+_AT_BROKER: Final = """
+SELECT detail -> 'backlogs' -> %s::text
+FROM messaging_heartbeat
+WHERE role = 'sender' AND state <> 'STOPPED' AND beat_at > now() - %s * interval '1 second'
+  AND detail -> 'backlogs' ? %s::text
+ORDER BY beat_at DESC LIMIT 1
+"""
+
 # Unsent rows of a lane (bounded) and the age of the oldest one; both on the index of due rows.
 _BACKLOG: Final = """
 SELECT lane, (
@@ -67,6 +76,14 @@ class GroupMember:
     process: str
     state: str
     detail: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AtBroker:
+    """Messages of a group at the broker: `ready` are held by nobody, `in_flight` by somebody."""
+
+    ready: int
+    in_flight: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +155,23 @@ def group_members(group: str) -> list[GroupMember]:
             GroupMember(process=worker_id.rsplit(":", 1)[0], state=state, detail=_detail(detail))
             for worker_id, state, detail in cursor.fetchall()
         ]
+
+
+def broker_backlog(group: str) -> AtBroker | None:
+    """Return what the broker holds for a group, some 10 s old at most; None when nobody knows.
+
+    One statement.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_AT_BROKER, [group, LIVE_S, group])
+        row = cursor.fetchone()
+    found = _detail(row[0]) if row else None
+    if not isinstance(found, dict):  # nobody knows, or a foreign worker wrote it
+        return None
+    ready, in_flight = found.get("ready"), found.get("in_flight")
+    if not isinstance(ready, int) or not isinstance(in_flight, int):
+        return None
+    return AtBroker(ready=ready, in_flight=in_flight)
 
 
 def workers() -> list[WorkerRecord]:

@@ -1,13 +1,7 @@
 """All samples put together: what `decide` looks at."""
 
-import threading
 import time
-from typing import Final
 
-from django.conf import settings
-
-from messaging.broker_metrics import BrokerBacklog, ExporterAway, read_backlogs
-from messaging.topology import CG_ORDER_CREATE
 from seckill.governor.database_samples import (
     DatabaseSample,
     DatabaseSampler,
@@ -18,12 +12,9 @@ from seckill.governor.gate_samples import GateSample, GateSampler
 from seckill.governor.history import Decided
 from seckill.governor.signals import Signals
 
-_BROKER_EVERY_S: Final = 5.0  # each answer costs the broker some 0.2 s of CPU
-_BROKER_AGE_S: Final = 10.0
-
 
 class Sampler:
-    """The governor's senses: a thread for the database, one for the broker's exporter."""
+    """The governor's senses: a thread for the database, the caller's own for the gate."""
 
     def __init__(self) -> None:
         self.database = DatabaseSampler()
@@ -31,21 +22,13 @@ class Sampler:
         self._gate_seen = GateSample()
         self._stuck = StuckMeter()
         self._gate_at_s = time.monotonic()
-        self._broker: tuple[float, BrokerBacklog | None] = (float("-inf"), None)
-        self._stop = threading.Event()
-        self._broker_thread = threading.Thread(
-            target=self._ask_broker, name="governor-broker", daemon=True
-        )
 
     def start(self) -> None:
         """Begin to look."""
         self.database.start()
-        if settings.ROCKETMQ_METRICS_URL:
-            self._broker_thread.start()
 
     def stop(self) -> None:
         """Look no more."""
-        self._stop.set()
         self.database.stop()
 
     @property
@@ -67,26 +50,16 @@ class Sampler:
         return _signals(
             rows,
             self._gate_seen,
-            broker=self._broker[1] if now - self._broker[0] < _BROKER_AGE_S else None,
             database_age_s=now - rows.at_s,
             stuck_s=self._stuck.stuck_s(rows.members, now),
             gate_age_s=now - self._gate_at_s,
         )
-
-    def _ask_broker(self) -> None:
-        while not self._stop.wait(_BROKER_EVERY_S):
-            try:
-                found = read_backlogs().get(CG_ORDER_CREATE)
-            except ExporterAway:
-                continue
-            self._broker = (time.monotonic(), found)
 
 
 def _signals(
     rows: DatabaseSample,
     gate: GateSample,
     *,
-    broker: BrokerBacklog | None,
     database_age_s: float,
     stuck_s: float,
     gate_age_s: float,
@@ -107,8 +80,8 @@ def _signals(
         # While heartbeats cannot be written, what waits gets older all the same.
         lag_s=lag_s + (database_age_s if gate.backlog and database_age_s > 2.0 else 0.0),
         backlog=gate.backlog,
-        ready=broker.ready if broker else None,
-        in_flight=broker.in_flight if broker else None,
+        ready=rows.at_broker.ready if rows.at_broker else None,
+        in_flight=rows.at_broker.in_flight if rows.at_broker else None,
         arrival_per_s=gate.arrival_per_s,
         drain_per_s=total("drain_per_s"),
         busy_per_s=total("busy_per_s"),

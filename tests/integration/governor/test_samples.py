@@ -11,7 +11,11 @@ from django.db import connection
 from inventory import keys
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
-from messaging.pulse import LoopState
+from messaging import broker_metrics
+from messaging.broker_metrics import BrokerBacklog
+from messaging.heartbeat import Heartbeats
+from messaging.pulse import LoopState, Pulse
+from messaging.topology import CG_AUDIT, CG_ORDER_CREATE
 from seckill.governor.database_samples import DatabaseSampler
 from seckill.governor.gate_samples import GateSampler
 from seckill.governor.sampler import Sampler
@@ -123,6 +127,62 @@ def test_loops_that_wait_for_a_store_and_a_broker_that_is_away() -> None:
     seen = sampler.look()
     assert seen.waiting
     assert not seen.receiving
+
+
+def test_what_the_broker_holds_is_told_by_the_senders_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given: the sender's loop that asks the broker's exporter, a turn at a time
+    answer = {CG_ORDER_CREATE: BrokerBacklog(lag=10, ready=4, in_flight=6, oldest_s=1.5)}
+    asked: list[dict[str, BrokerBacklog] | None] = [answer]
+    monkeypatch.setattr(broker_metrics, "publish_backlogs", lambda: asked[0])
+    pulse = Pulse()
+    heartbeats = Heartbeats(role="sender", members=[("broker-gauges", "", pulse)])
+    sampler = Sampler()
+
+    def told(answer: dict[str, BrokerBacklog] | None) -> None:
+        asked[0] = answer
+        broker_metrics.keep_backlogs(OneTurn(), pulse)
+        heartbeats.beat()
+
+    def seen() -> tuple[int | None, int | None]:
+        sampler.database.latest = sampler.database.sample()
+        found = sampler.look()
+        return found.ready, found.in_flight
+
+    # when nobody told anything, when it was told, when the exporter forgot the group or is away
+    assert seen() == (None, None)
+    told(answer)
+    assert seen() == (4, 6)
+    told({CG_AUDIT: answer[CG_ORDER_CREATE]})
+    assert seen() == (None, None)
+    told(answer)
+    told(None)
+    assert seen() == (None, None)
+
+    # and: what a foreign sender wrote is nothing
+    for odd in (f'{{"{CG_ORDER_CREATE}": "x"}}', f'"{CG_ORDER_CREATE}"', f'["{CG_ORDER_CREATE}"]'):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE messaging_heartbeat SET detail = jsonb_build_object('backlogs', %s::jsonb)",
+                [odd],
+            )
+        assert seen() == (None, None)
+
+    # and: a sender that fell silent says nothing any more
+    told(answer)
+    assert seen() == (4, 6)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE messaging_heartbeat SET beat_at = now() - interval '11 seconds'")
+    assert seen() == (None, None)
+
+
+class OneTurn(threading.Event):
+    """Is set by the first rest of a loop."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.set()
+        return True
 
 
 def test_the_gate_tells_what_is_open_pending_expiring_and_accepted(redis_client: Any) -> None:

@@ -84,13 +84,13 @@ def test_a_group_that_the_exporter_forgot_is_absent_and_not_zero(
     serve: Serve, settings: Any
 ) -> None:
     settings.ROCKETMQ_METRICS_URL = serve(200, page())
-    assert broker_metrics.publish_backlogs() is True
+    assert broker_metrics.publish_backlogs() == parse_backlogs(page())
     assert lag(CG_ORDER_CREATE) == 10
     assert lag(CG_AUDIT) is None
     assert REGISTRY.get_sample_value("mq_broker_exporter_up") == 1
 
     settings.ROCKETMQ_METRICS_URL = serve(200, "# nothing\n")
-    assert broker_metrics.publish_backlogs() is True
+    assert broker_metrics.publish_backlogs() == {}
     assert lag(CG_ORDER_CREATE) is None
 
 
@@ -100,7 +100,7 @@ def test_without_an_exporter_nothing_is_claimed(serve: Serve, settings: Any, url
     broker_metrics.publish_backlogs()
 
     settings.ROCKETMQ_METRICS_URL = url
-    assert broker_metrics.publish_backlogs() is False
+    assert broker_metrics.publish_backlogs() is None
 
     assert lag(CG_ORDER_CREATE) is None
     assert REGISTRY.get_sample_value("mq_broker_exporter_up") == 0
