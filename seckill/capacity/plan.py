@@ -30,7 +30,8 @@ class Numbers:
         message_bytes: of one message.
         replicas: copies at the broker.
         retention_h: how long the broker keeps messages.
-        orders_per_day: for the broker's storage.
+        orders_per_day: for the broker's storage, and for the daily peak.
+        peak_factor: the day's peak rate over its mean.
         overhead: factor for index, delay, retries, dead letters.
         reserve: share on top of rates and storage.
         queue_per_s: messages a second of one queue.
@@ -59,6 +60,7 @@ class Numbers:
     replicas: float = 2.0
     retention_h: float = 72.0
     orders_per_day: float = 1_000_000.0
+    peak_factor: float = 20.0
     overhead: float = 1.3
     reserve: float = 0.3
     queue_per_s: float = 1_500.0
@@ -135,6 +137,9 @@ def plan(n: Numbers) -> Plan:
     together = formulas.transactions_at_a_time(
         orders_per_s=n.consume_per_s, orders_each=n.batch, transaction_s=n.transaction_s
     )
+    process_per_s = formulas.instance_rate(
+        concurrency=share.per_instance, seconds_each=max(1e-9, n.transaction_s / max(1, n.batch))
+    )
     stored = formulas.storage_bytes(
         count=n.orders_per_day * n.messages_each * n.retention_h / 24,
         message_bytes=n.message_bytes,
@@ -163,6 +168,27 @@ def plan(n: Numbers) -> Plan:
             have=n.consume_per_s,
             unit="orders/s",
             formula="accepted after the burst; above consumption the backlog never ends",
+        ),
+        Row(
+            name="consumers, daily peak",
+            need=formulas.mean_per_s(n.orders_per_day) * n.peak_factor,
+            have=n.consume_per_s,
+            unit="orders/s",
+            formula="orders of a day ÷ 86 400 x peak factor; never the mean",
+        ),
+        Row(
+            name="lag at the end of the burst",
+            need=formulas.lag_s(backlog=backlog, consume_per_s=n.consume_per_s),
+            have=n.slo_s,
+            unit="s",
+            formula="backlog ÷ consume: age of the oldest message then, beside the SLO",
+        ),
+        Row(
+            name="processes",
+            need=formulas.instances(demand_per_s=n.consume_per_s, instance_per_s=process_per_s),
+            have=n.instances,
+            unit="processes",
+            formula="consume ÷ (loops of one x batch ÷ transaction x 70 %), without a spare",
         ),
         Row(
             name="open reservations",

@@ -205,5 +205,6 @@ def _numbers(signals: Signals, database: Database, measures: tuple[Step, ...]) -
         "database": database.value,
         "stuck_s": round(signals.stuck_s, 1),
         "database_age_s": round(min(signals.database_age_s, 9_999.0), 1),
+        "gate_age_s": round(min(signals.gate_age_s, 9_999.0), 1),
         "steps": [step.value for step in measures],
     }

@@ -91,6 +91,12 @@ def wanted(
         f"LAG_CRITICAL: {signals.lag_s:.1f} s",
     )
     ask(
+        signals.gate_age_s > limits.gate_age_s,
+        Level.THROTTLE,
+        f"GATE_UNREAD: for {signals.gate_age_s:.0f} s",
+        trouble=True,
+    )
+    ask(
         database is Database.WAL_SATURATED,
         Level.THROTTLE,
         f"WAL_SATURATED: {signals.wal_per_s / 2**20:.0f} MiB/s, {signals.wal_waits} wait",

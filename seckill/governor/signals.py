@@ -117,6 +117,7 @@ class Limits:
     replication_lag_s: float = 10.0
     wal_per_s: float = 0.0  # 0: only waits are judged
     stalled_s: float = 2.5  # without a sign of progress
+    gate_age_s: float = 2.5  # numbers of the gate that are older say nothing of now
     closed_after_s: float = 5.0  # stalled for so long: nothing new
     calm_s: float = 3.0  # so long must all be well before more is let in
     step_s: float = 5.0  # between two steps up

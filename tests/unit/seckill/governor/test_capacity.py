@@ -103,8 +103,21 @@ def test_plan_names_what_breaks_first():
     assert found.rows[0].need == pytest.approx(8.6)
     assert [row.name for row in found.rows if (row.load or 0) > 1] == [
         "order within the SLO",
+        "lag at the end of the burst",
         "open reservations",
     ]
+
+
+def test_plan_sizes_by_the_days_peak_by_lag_and_by_processes():
+    found = {row.name: row for row in plan(Numbers(orders_per_day=100_000_000)).rows}
+    peak = found["consumers, daily peak"]  # 1 157/s in the mean, twenty times that at the peak
+    assert (peak.need, peak.have) == (pytest.approx(23_148, abs=1), 4_000)
+    assert found["lag at the end of the burst"].need == 2
+    # 14 loops of 128 orders in 0.1 s, seven tenths of their time: 12 544/s from one process
+    assert found["processes"].need == 1
+    found = {row.name: row for row in plan(Numbers(batch=1)).rows}
+    assert found["processes"].need == 41
+    assert plan(Numbers(batch=1)).breaks_first == "processes"
 
 
 def test_plan_that_never_drains_says_so_in_table_and_json(capsys: pytest.CaptureFixture[str]):

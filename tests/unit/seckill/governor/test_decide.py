@@ -339,6 +339,19 @@ def test_capacity_is_learned_only_under_load_and_probes_upward():
     assert run.see(replace(WELL, arrival_per_s=10.0)).drain_per_s == after
 
 
+def test_a_gate_that_cannot_be_read_throttles_entry_and_ramps_after():
+    run = Run(means=replace(MEANS, drain_per_s=4_000))
+    run.see(WELL)
+    view = run.see(replace(WELL, gate_age_s=2.4))
+    assert view.level is Level.NORMAL
+    view = run.see(replace(WELL, gate_age_s=2.6))
+    assert (view.level, names(view)) == (Level.THROTTLE, ["GATE_UNREAD"])
+    assert view.signals["gate_age_s"] == 2.6
+    run.see(WELL, seconds=3)
+    view = run.see(WELL)
+    assert (view.level, view.entry_rate) == (Level.RAMP, pytest.approx(1_000))
+
+
 def test_replicas_far_behind_throttle_entry():
     run = Run()
     assert run.see(replace(WELL, replication_lag_s=11.0)).level is Level.THROTTLE
