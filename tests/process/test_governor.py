@@ -1,13 +1,16 @@
-"""The governor among real processes: a database that stalls, and what becomes of buyers meanwhile.
+"""The governor among real processes: a store or the broker fails, and what becomes of buyers.
 
 Governed processes: web, one order consumer, the scanner with the governor in it.
 """
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from typing import Any
 
 import psutil
@@ -15,10 +18,11 @@ import psycopg
 import pytest
 
 from seckill.governor import store
-from tests.fixtures.system import Sale, System, wait_until
+from tests.fixtures.system import Answer, Sale, System, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 MakeSale = Callable[..., Sale]
+KNOWN_RATE = 100.0  # orders a second that the governor is told the consumers make
 ON = {"SECKILL_GOVERNOR": "on", "SECKILL_GOVERNOR_STALE_RATE": "200"}
 
 
@@ -153,3 +157,123 @@ def test_a_killed_governor_is_followed(governed: System) -> None:
     wait_until(another, timeout_s=40, what="another governor leads")
     wait_until(lambda: decision(governed), timeout_s=10, what="a decision")
     assert time.monotonic() - began < 50
+
+
+@dataclass
+class Watch:
+    """What the governor decided and what buyers were answered, each with its monotonic second."""
+
+    decisions: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    answers: list[tuple[float, Answer]] = field(default_factory=list)
+
+    def accepted(self, begin_s: float = 0.0, end_s: float = float("inf")) -> int:
+        return sum(a.status == 202 for at, a in list(self.answers) if begin_s <= at < end_s)
+
+
+@contextmanager
+def crowd_and_watch(system: System, sale: Sale) -> Iterator[Watch]:
+    """Buyers come faster than any rate that is let in, and every decision is kept."""
+    stop, numbers, watch = threading.Event(), count(), Watch()
+
+    def buyers() -> None:
+        while not stop.wait(0.05):
+            answer = system.buy(sale, f"c{next(numbers)}")
+            watch.answers.append((time.monotonic(), answer))
+
+    def look() -> None:
+        while not stop.wait(0.1):
+            found = decision(system)
+            if found and (not watch.decisions or found != watch.decisions[-1][1]):
+                watch.decisions.append((time.monotonic(), found))
+
+    threads = [threading.Thread(target=buyers) for _ in range(12)]
+    threads.append(threading.Thread(target=look))
+    for thread in threads:
+        thread.start()
+    try:
+        yield watch
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_broker_back_with_a_backlog_gets_a_ramp_and_no_flood(
+    governed: System, make_sale: MakeSale
+) -> None:
+    for role in ("web", "scanner"):
+        governed.restart(role, **ON, SECKILL_DRAIN_RATE=str(KNOWN_RATE))
+    sale = make_sale(stock=5_000)
+    with crowd_and_watch(governed, sale) as watch:
+
+        def seen(*, since_s: float, level: str, share: float = 0.0) -> float:
+            """When a decision of that level and share of the capacity was first seen; else 0."""
+            for at, one in list(watch.decisions):
+                if at > since_s and one["level"] == level and share_of(one) >= share:
+                    return at
+            return 0.0
+
+        wait_until(lambda: watch.accepted() > 50, timeout_s=30, what="the sale runs")
+
+        # when: the broker is away until reservations wait for it
+        governed.stack.kill("broker")
+        down_s = time.monotonic()
+        wait_until(lambda: seen(since_s=down_s, level="HOLD"), timeout_s=60, what="entry is held")
+        held = wait_until(
+            lambda: [
+                one
+                for at, one in list(watch.decisions)
+                if at > down_s and one["level"] == "HOLD" and one["signals"]["backlog"] >= 50
+            ],
+            timeout_s=60,
+            what="a backlog while entry is held",
+        )
+        governed.stack.start("broker")
+        back_s = time.monotonic()
+        ramp_s = wait_until(
+            lambda: seen(since_s=back_s, level="RAMP"), timeout_s=120, what="a ramp", every_s=0.2
+        )
+        wait_until(
+            lambda: seen(since_s=ramp_s, level="RAMP", share=0.44),
+            timeout_s=60,
+            what="two steps up",
+            every_s=0.2,
+        )
+        end_s = time.monotonic()
+
+    # then: one loop with half a batch, and a twentieth of the capacity, for as long as it was held
+    orders = held[-1]["groups"]["CG_SECKILL_ORDER_CREATE_PG_V1"]
+    assert (orders["workers"], orders["batch"]) == (1, 64)
+    assert share_of(held[-1]) == pytest.approx(0.05, abs=0.01)
+
+    # and: up from a quarter, a tenth at a time, 5 s apart
+    after = [(at, one) for at, one in watch.decisions if at >= back_s]
+    climbs: list[float] = []
+    for (_, before), (at, one) in pairwise(after):
+        if one["level"] != "RAMP":
+            continue
+        if before["level"] != "RAMP":
+            assert share_of(one) == pytest.approx(0.25, abs=0.01)
+        elif share_of(one) > share_of(before) + 0.05:
+            assert share_of(one) == pytest.approx(share_of(before) + 0.1, abs=0.01)
+            climbs.append(at)
+    assert len(climbs) >= 2
+    assert all(later - sooner > 4 for sooner, later in pairwise(climbs))
+    assert not [one for _, one in after if one["level"] == "NORMAL"]
+
+    # and: what came in is what was let in, although many times as many stood at the door
+    came_s = end_s - ramp_s
+    most = max(one["entry_rate"] for at, one in after if ramp_s <= at < end_s)
+    assert watch.accepted(ramp_s, end_s) <= most * (came_s + 2)
+    tried = sum(ramp_s <= at < end_s for at, _ in watch.answers)
+    assert tried > 1.5 * watch.accepted(ramp_s, end_s)
+
+    # and: whoever was accepted has his order
+    report = governed.audit(sale, timeout_s=60)
+    assert (report["broken"], report["orders"]) == (0, report["accepted"])
+    assert report["orders"] >= watch.accepted()
+
+
+def share_of(one: dict[str, Any]) -> float:
+    """Return entry rate ÷ capacity of a decision."""
+    return float(one["entry_rate"]) / float(one["drain_per_s"] or 1.0)
