@@ -29,10 +29,12 @@ from opentelemetry.trace import (
 )
 
 __all__ = [
-    "Context", "Span", "SpanKind", "begin", "emit", "enabled", "flush", "read", "span_id", "switch",
+    "Context", "Span", "SpanKind", "begin", "chosen", "emit", "enabled", "flush", "read",
+    "recorded", "span_id", "switch",
 ]  # fmt: skip
 
 _SAMPLED: Final = 1
+_ODD: Final = frozenset("13579bdf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +131,26 @@ def read(traceparent: str) -> Context | None:
         return None
 
 
-def begin(caller: Context | None) -> Context:
-    """Return the context of a new purchase: in the caller's trace, sampled by our own dice.
+def recorded(traceparent: str) -> Context | None:
+    """Read the header of a purchase that is recorded; None for any other, for one look's price."""
+    return read(traceparent) if traceparent[-1:] in _ODD else None
+
+
+def chosen() -> bool:
+    """Roll the dice for a new purchase: is it recorded?
 
     A caller's flag is not obeyed: else every client could have all it does recorded.
     """
+    return random.random() < _ratio  # noqa: S311 - not a secret
+
+
+def begin(caller: Context | None) -> Context:
+    """Return the context of a new purchase that is recorded: in the caller's trace, if any."""
     bits = random.getrandbits(192) | 1 << 64 | 1  # neither id may be zero
     return Context(
         trace_id=caller.trace_id if caller else bits >> 64,
         span_id=bits & (1 << 64) - 1,
-        sampled=random.random() < _ratio,  # noqa: S311 - not a secret
+        sampled=True,
     )
 
 

@@ -50,11 +50,13 @@ def begin(ticket: "Ticket") -> RequestSpan | None:
     """Put a request's context on its ticket; return its span when it is recorded."""
     if not telemetry.enabled():
         return None
+    if not telemetry.chosen():
+        if ticket.traceparent:  # the caller's trace goes on, unrecorded
+            ticket.traceparent = f"{ticket.traceparent[:-2]}00"
+        return None
     caller = telemetry.read(ticket.traceparent) if ticket.traceparent else None
     context = telemetry.begin(caller)
     ticket.traceparent = context.traceparent
-    if not context.sampled:
-        return None
     return RequestSpan(context, parent_id=caller.span_id if caller else 0)
 
 
@@ -64,8 +66,8 @@ def reserved(reservations: Iterable["Reservation"], *, start_ns: int) -> None:
         return
     end_ns = time.time_ns()
     for reservation in reservations:
-        context: Context | None = telemetry.read(reservation.traceparent)
-        if context is None or not context.sampled:
+        context: Context | None = telemetry.recorded(reservation.traceparent)
+        if context is None:
             continue
         telemetry.emit(
             Span(
