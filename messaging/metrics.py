@@ -131,6 +131,10 @@ RETENTION_REFUSED: Final = Gauge(
     "messaging_retention_refused_days", "Days past their horizon that could not be dropped.",
     multiprocess_mode="livemax",
 )  # fmt: skip
+TABLE_BYTES: Final = Gauge(
+    "messaging_table_bytes", "A partitioned table on disk, all days and indexes together.",
+    ["table"], multiprocess_mode="livemax",
+)  # fmt: skip
 DEFAULT_ROWS: Final = Gauge(
     "messaging_default_partition_rows", "Rows in a DEFAULT partition; 0 is the good value.",
     ["table"], multiprocess_mode="livemax",

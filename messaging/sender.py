@@ -142,5 +142,7 @@ def _read_gauges() -> None:
         metrics.QUARANTINE_OPEN.labels(group.group).set(group.rows)
         metrics.QUARANTINE_OLDEST.labels(group.group).set(group.oldest_s)
     metrics.PARTITION_DAYS_LEFT.set(partitions.days_left())
+    for table, size in partitions.table_bytes().items():
+        metrics.TABLE_BYTES.labels(table).set(size)
     for table, rows in partitions.default_rows().items():
         metrics.DEFAULT_ROWS.labels(table).set(rows)

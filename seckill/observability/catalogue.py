@@ -290,7 +290,12 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
                 "dlq_replay_success_total",
             ),
             _gauge("dlq_audit_findings", _CELERY),
-            _gauge("mq_dlq_tickets_open", _CONSUMER, {"severity": "SEV1, SEV2, SEV3"}),
+            _gauge(
+                "mq_dlq_tickets_open",
+                _CONSUMER,
+                {"severity": "SEV1, SEV2, SEV3"},
+                "dlq_ticket_open_total",
+            ),
             _counter("mq_dlq_captured_total", _CONSUMER, {"source": "DLQ or CONSUMER"}),
             _counter("mq_dlq_settled_total", _CONSUMER),
             _counter("mq_dlq_drain_failure_total", _CONSUMER, {"part": "receive or own"}),
@@ -315,7 +320,9 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
                 "messaging_default_partition_rows",
                 (Process.SENDER, Process.CELERY),
                 {"table": "partitioned table"},
-                "inbox_table_size",
+            ),
+            _gauge(
+                "messaging_table_bytes", _SENDER, {"table": "partitioned table"}, "inbox_table_size"
             ),
         ),
     ),

@@ -5,13 +5,20 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 from prometheus_client import REGISTRY
+from ulid import ULID
 
 from dlq_admin.audit import metrics
 from dlq_admin.tasks import verify_audit
+from messaging import inbox, partitions, sender
+from messaging.inbox import InboxEntry
+from messaging.pulse import Pulse
+from messaging.topology import CG_ORDER_CREATE
 from seckill import warmth
 from seckill.observability import multiprocess
 from tests.fixtures.sales import Sale
@@ -122,3 +129,30 @@ def test_a_whole_verification_of_the_audit_record_sets_its_gauge() -> None:
     assert verify_audit() == 0
 
     assert REGISTRY.get_sample_value("dlq_audit_findings") == 0
+
+
+class OneTurn(threading.Event):
+    """Is set by the first rest of a loop."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.set()
+        return True
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_sender_tells_how_large_the_tables_are() -> None:
+    def told() -> dict[str, float]:
+        sender.keep_gauges(OneTurn(), Pulse())
+        return {
+            table: REGISTRY.get_sample_value("messaging_table_bytes", {"table": table}) or 0.0
+            for table in partitions.TABLES
+        }
+
+    before = told()
+    entries = [InboxEntry(message_id=f"evt_{ULID()}", outcome="APPLIED") for _ in range(2_000)]
+    with transaction.atomic():
+        inbox.claim(group=CG_ORDER_CREATE, entries=entries)
+    after = told()
+
+    assert after["messaging_inbox"] > before["messaging_inbox"] + 2_000 * 30
+    assert after["messaging_outbox"] == before["messaging_outbox"]
