@@ -1,7 +1,8 @@
 """One place for what every producer tells of a send: counts, log lines, spans.
 
-A send that is not confirmed gets a line for each message, with every id and the class of the
-failure, never the payload. Confirmed ones are DEBUG (thousands a second).
+A send that is not confirmed gets a line for each of its first messages, with every id and the class
+of the failure, never the payload; of a large batch the others are named together in one more, for
+lines cost most when the broker is slow and all sends fail. Confirmed ones are DEBUG.
 """
 
 import logging
@@ -22,6 +23,8 @@ _LEVEL: Final = {
     SendOutcome.DEFINITE_FAILURE: logging.ERROR,
 }
 
+_LINES: Final = 4  # of one send; what they say beside the ids is the same for all
+
 log = structlog.get_logger(__name__)
 _stdlib: Final = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ def record_send(messages: Sequence[OutgoingMessage], result: SendResult, *, seco
         result: what is known after it.
         seconds: how long it took.
 
-    Cost: three counters for the whole call; a line for each message when it is not confirmed.
+    Cost: three counters for the whole call; at most five lines when it is not confirmed.
     """
     topic = messages[0].topic
     metrics.PUBLISH.labels(topic, result.outcome.value).inc(len(messages))
@@ -43,9 +46,13 @@ def record_send(messages: Sequence[OutgoingMessage], result: SendResult, *, seco
         metrics.PUBLISH_UNKNOWN.labels(topic).inc(len(messages))
     level = _LEVEL[result.outcome]
     if _stdlib.isEnabledFor(level):
-        event = "message_sent" if result.outcome is SendOutcome.CONFIRMED else "message_not_sent"
-        for message in messages:
+        confirmed = result.outcome is SendOutcome.CONFIRMED
+        event = "message_sent" if confirmed else "message_not_sent"
+        told = len(messages) if confirmed else _LINES
+        for message in messages[:told]:
             log.log(level, event, **fields(message, result, seconds=seconds))
+        if others := [message.message_id for message in messages[told:]]:
+            log.log(level, "messages_not_sent", message_ids=others, topic=topic, code=result.code)
     if telemetry.enabled():
         spans.sent(messages, result, seconds=seconds)
 

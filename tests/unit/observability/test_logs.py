@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -111,6 +112,18 @@ def test_what_is_not_confirmed_gets_a_line_for_each_message(
     assert [line["log_level"] for line in lines] == [level, level]
     assert all(line["event"] == "message_not_sent" for line in lines)
     assert all(line.keys() >= PRODUCER for line in lines)
+
+
+def test_a_large_batch_that_is_not_confirmed_names_the_others_in_one_line() -> None:
+    batch = [replace(MESSAGE, message_id=f"evt_{number}") for number in range(64)]
+    with structlog.testing.capture_logs() as lines:
+        publish_log.record_send(
+            batch, SendResult(outcome=SendOutcome.UNKNOWN, code="X"), seconds=0.04
+        )
+    *each, others = lines
+    named = [line["message_id"] for line in each] + others["message_ids"]
+    assert named == [message.message_id for message in batch]
+    assert (len(lines), others["event"], others["code"]) == (5, "messages_not_sent", "X")
 
 
 def test_what_is_confirmed_costs_no_line(caplog: pytest.LogCaptureFixture) -> None:
