@@ -20,21 +20,21 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
     from messaging import topology
 
     # All on one box: answers before orders, orders before what follows from them.
-    def manage(nice: int) -> tuple[str, ...]:
-        return ("nice", "-n", str(nice), sys.executable, "manage.py")
-
+    manage = (sys.executable, "manage.py")
     web = (sys.executable, "-m", "granian", "--interface", "asgi", "--loop", "uvloop", "--no-ws")
     return (
         Program(
             name="orders",
-            argv=(*manage(5), "run_consumer", topology.CG_ORDER_CREATE),
+            nice=5,
+            argv=(*manage, "run_consumer", topology.CG_ORDER_CREATE),
             count=2,
             environment={"SECKILL_ROLE": "orders"},
         ),
         Program(
             name="core",
+            nice=10,
             argv=(
-                *manage(10),
+                *manage,
                 "run_consumer",
                 topology.CG_ORDER_TIMEOUT,
                 topology.CG_INVENTORY_COMPENSATE,
@@ -44,23 +44,27 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
         ),
         Program(
             name="side",
-            argv=(*manage(15), "run_consumer", "--side", "--dlq-drain", "--replay"),
+            nice=15,
+            argv=(*manage, "run_consumer", "--side", "--dlq-drain", "--replay"),
             environment={"SECKILL_ROLE": "side", "SECKILL_POLLERS": "1"},
         ),
         Program(
             name="sender",
-            argv=(*manage(10), "run_sender"),
+            nice=10,
+            argv=(*manage, "run_sender"),
             environment={"SECKILL_ROLE": "sender"},
         ),
         Program(
             name="scanner",
-            argv=(*manage(5), "run_scanner", "--governor"),
+            nice=5,
+            argv=(*manage, "run_scanner", "--governor"),
             environment={"SECKILL_ROLE": "scanner"},
         ),
         Program(
             name="celery",
+            nice=15,
             argv=(
-                *("nice", "-n", "15", sys.executable, "-m", "celery", "-A", "seckill", "worker"),
+                *(sys.executable, "-m", "celery", "-A", "seckill", "worker"),
                 *("--beat", "--pool", "solo", "--loglevel", "WARNING", "--without-gossip"),
                 *("--without-mingle", "--schedule", "{folder}/celerybeat-schedule"),
             ),

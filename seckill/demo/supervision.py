@@ -43,11 +43,13 @@ class StartFailed(RuntimeError):
 class Program:
     """One kind of process. `count` of them run the same command.
 
-    `{number}` in a value of the environment becomes the process's own, from 0.
+    `{number}` in a value of the environment becomes the process's own, from 0. `nice`: how far it
+    stands back behind others for the processor, 0 to 19.
     """
 
     name: str
     argv: tuple[str, ...]
+    nice: int = 0
     count: int = 1
     autostart: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -255,7 +257,8 @@ def _write_configuration(
         "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
     }
     for place, program in enumerate(programs):
-        argv = [word.replace("{folder}", str(path.parent)) for word in program.argv]
+        argv = ["nice", "-n", str(program.nice)] if program.nice else []
+        argv += [word.replace("{folder}", str(path.parent)) for word in program.argv]
         argv = [word.replace("%", "%%") for word in argv]
         environment = ",".join(f'{name}="{value}"' for name, value in program.environment.items())
         one = program.count == 1
