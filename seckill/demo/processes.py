@@ -19,20 +19,17 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
     """
     from messaging import topology
 
-    # All on one box: answers before orders, orders before what follows from them.
     manage = (sys.executable, "manage.py")
     web = (sys.executable, "-m", "granian", "--interface", "asgi", "--loop", "uvloop", "--no-ws")
     return (
         Program(
             name="orders",
-            nice=5,
             argv=(*manage, "run_consumer", topology.CG_ORDER_CREATE),
             count=2,
             environment={"SECKILL_ROLE": "orders"},
         ),
         Program(
             name="core",
-            nice=10,
             argv=(
                 *manage,
                 "run_consumer",
@@ -44,28 +41,24 @@ def product_programs(*, port: int, workers: int = 2) -> tuple[Program, ...]:
         ),
         Program(
             name="side",
-            nice=15,
             argv=(*manage, "run_consumer", "--side", "--dlq-drain", "--replay"),
             environment={"SECKILL_ROLE": "side", "SECKILL_POLLERS": "1"},
         ),
         Program(
             name="sender",
-            nice=10,
             argv=(*manage, "run_sender"),
             environment={"SECKILL_ROLE": "sender"},
         ),
         Program(
             name="scanner",
-            nice=5,
             argv=(*manage, "run_scanner", "--governor"),
             environment={"SECKILL_ROLE": "scanner"},
         ),
         Program(
             name="celery",
-            nice=15,
             argv=(
-                *(sys.executable, "-m", "celery", "-A", "seckill", "worker"),
-                *("--beat", "--pool", "solo", "--loglevel", "WARNING", "--without-gossip"),
+                *(sys.executable, "-m", "celery", "-A", "seckill", "worker", "--beat"),
+                *("--pool", "solo", "--loglevel", "WARNING", "--without-gossip"),
                 *("--without-mingle", "--schedule", "{folder}/celerybeat-schedule"),
             ),
             environment={"SECKILL_ROLE": "celery"},

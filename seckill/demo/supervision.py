@@ -43,13 +43,11 @@ class StartFailed(RuntimeError):
 class Program:
     """One kind of process. `count` of them run the same command.
 
-    `{number}` in a value of the environment becomes the process's own, from 0. `nice`: how far it
-    stands back behind others for the processor, 0 to 19.
+    `{number}` in a value of the environment becomes the process's own, from 0.
     """
 
     name: str
     argv: tuple[str, ...]
-    nice: int = 0
     count: int = 1
     autostart: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -257,8 +255,7 @@ def _write_configuration(
         "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
     }
     for place, program in enumerate(programs):
-        argv = ["nice", "-n", str(program.nice)] if program.nice else []
-        argv += [word.replace("{folder}", str(path.parent)) for word in program.argv]
+        argv = [word.replace("{folder}", str(path.parent)) for word in program.argv]
         argv = [word.replace("%", "%%") for word in argv]
         environment = ",".join(f'{name}="{value}"' for name, value in program.environment.items())
         one = program.count == 1
