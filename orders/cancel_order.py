@@ -22,7 +22,7 @@ from orders.end_order import end_orders
 from orders.errors import OrderNotFound, OrderStateConflict
 from orders.events import ORDER_COLUMNS, OrderRecord, order_record
 from orders.models import Order
-from orders.states import CancelReason, OrderStatus
+from orders.states import UNPAID, CancelReason, OrderStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -45,7 +45,6 @@ UPDATE orders_order o
 RETURNING {ORDER_COLUMNS}
 """  # noqa: S608 - constants
 
-_UNPAID: Final = frozenset({OrderStatus.CREATED, OrderStatus.PAYING})
 CANCEL_PERMISSION: Final = "orders.cancel_order"
 
 
@@ -75,13 +74,13 @@ def cancel_unpaid(order_ids: Sequence[str]) -> CancelResult:
     with transaction.atomic(durable=True):
         now = begin()
         rows = fetch(_LOCK, (wanted,))
-        due = [order_id for order_id, status, expired, _ in rows if status in _UNPAID and expired]
+        due = [order_id for order_id, status, expired, _ in rows if status in UNPAID and expired]
         canceled = _cancel(due, reason=CancelReason.PAYMENT_TIMEOUT, restock=True, now=now)
         faultpoint.hit("cancel.before_commit")
     result = CancelResult(
         canceled=tuple(order.order_id for order in canceled),
-        noop_paid=sum(s not in _UNPAID and s != OrderStatus.CANCELED for _, s, _, _ in rows),
-        noop_not_expired=sum(s in _UNPAID and not expired for _, s, expired, _ in rows),
+        noop_paid=sum(s not in UNPAID and s != OrderStatus.CANCELED for _, s, _, _ in rows),
+        noop_not_expired=sum(s in UNPAID and not expired for _, s, expired, _ in rows),
         noop_canceled=sum(s == OrderStatus.CANCELED for _, s, _, _ in rows),
         noop_missing=len(wanted) - len(rows),
     )
@@ -157,7 +156,7 @@ def cancel_voided(order_ids: Sequence[str]) -> int:
     with transaction.atomic(durable=True):
         now = begin()
         rows = fetch(_LOCK, (sorted(set(order_ids)),))
-        unpaid = [order_id for order_id, status, _, _ in rows if status in _UNPAID]
+        unpaid = [order_id for order_id, status, _, _ in rows if status in UNPAID]
         canceled = _cancel(unpaid, reason=CancelReason.OPERATOR, restock=True, now=now)
         faultpoint.hit("cancel.before_commit")
     metrics.CANCEL_TRANSITION.inc(len(canceled))
@@ -178,7 +177,7 @@ def _cancel_one(
         if not rows or (owner is not None and rows[0][3] != owner):
             raise OrderNotFound(order_id)
         status = rows[0][1]
-        if status not in _UNPAID:
+        if status not in UNPAID:
             raise OrderStateConflict(status)
         if record is not None:
             record()

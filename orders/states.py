@@ -28,6 +28,8 @@ ORDER_ALLOWED: Final[dict[OrderStatus, frozenset[OrderStatus]]] = {
     OrderStatus.REFUNDED: frozenset(),
 }
 
+# Whoever has one of these has not paid yet, and it may still be cancelled.
+UNPAID: Final = frozenset({OrderStatus.CREATED, OrderStatus.PAYING})
 # A user and SKU have at most one order outside these.
 ENDED: Final = frozenset({OrderStatus.CANCELED, OrderStatus.REFUNDED})
 

@@ -13,11 +13,10 @@ from orders.models import Order, Refund
 from orders.operators.confirm import Act, ReasonForm, UnitsForm, confirm, require
 from orders.payments.refunds import REFUND_PERMISSION, refund_order, retry_failed
 from orders.payments.states import RefundStatus
-from orders.states import OrderStatus
+from orders.states import UNPAID, OrderStatus
 
 VIEW_ORDER: Final = "orders.view_order"
 VIEW_REFUND: Final = "orders.view_refund"
-_UNPAID: Final = frozenset({OrderStatus.CREATED, OrderStatus.PAYING})
 
 
 def acts_on_order(
@@ -25,7 +24,7 @@ def acts_on_order(
 ) -> list[tuple[str, str]]:
     """Return name and address of what a user may do to an order in its present state."""
     offered = [
-        ("Cancel", "orders_order_cancel", CANCEL_PERMISSION, order.status in _UNPAID),
+        ("Cancel", "orders_order_cancel", CANCEL_PERMISSION, order.status in UNPAID),
         ("Refund", "orders_order_refund", REFUND_PERMISSION, order.status == OrderStatus.PAID),
     ]
     return [

@@ -16,6 +16,7 @@ from django.db import connection, transaction
 from inventory import selectors
 from orders.database import fetch
 from orders.payments.money import MoneyRow, money_table
+from orders.states import ENDED, UNPAID
 
 _ORDERS: Final = """
 SELECT sku_id, status, cancel_reason, count(*), coalesce(sum(quantity), 0)::bigint
@@ -27,8 +28,6 @@ SELECT sku_id, reject_reason, count(*) FROM orders_reservation
  WHERE activity_id = %s AND outcome = 'REJECTED' GROUP BY sku_id, reject_reason
  ORDER BY sku_id, reject_reason
 """
-_UNPAID: Final = frozenset({"CREATED", "PAYING"})
-_ENDED: Final = frozenset({"CANCELED", "REFUNDED"})
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -131,8 +130,8 @@ def _sku(
     orders: Sequence[tuple[Any, ...]],
     rejected: dict[str, int],
 ) -> SkuSettlement:
-    sold = sum(units for status, _, _, units in orders if status not in _ENDED)
-    unpaid = sum(units for status, _, _, units in orders if status in _UNPAID)
+    sold = sum(units for status, _, _, units in orders if status not in ENDED)
+    unpaid = sum(units for status, _, _, units in orders if status in UNPAID)
     supply = stock.initial + stock.topped_up - stock.cut
     difference = supply - sold - stock.available - stock.withheld
     return SkuSettlement(
