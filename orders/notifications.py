@@ -17,6 +17,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.mail import EmailMessage
 
 import faultpoint
+from orders.amounts import money
 from orders.contracts import ORDER_PAID
 from orders.database import execute, fetch
 from orders.states import NotificationStatus
@@ -176,7 +177,7 @@ def _end(mail: _Mail, status: NotificationStatus, error: str, *, counts_as: str)
 
 
 def _message(mail: _Mail, address: str) -> EmailMessage:
-    amount = f"{mail.amount_cents / 100:.2f} {mail.currency}"
+    amount = money(mail.amount_cents, mail.currency)
     if mail.source_type == ORDER_PAID:
         subject, text = "Your order is paid", f"Thank you: we have received {amount}."
     else:

@@ -8,6 +8,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from orders.amounts import money
 from orders.cancel_order import CANCEL_PERMISSION, cancel_by_operator
 from orders.models import Order, Refund
 from orders.operators.confirm import Act, ReasonForm, UnitsForm, confirm, require
@@ -102,7 +103,7 @@ def refund(request: HttpRequest, order_id: str) -> HttpResponse:
         back=_page(order_id),
         facts=_facts(order),
         effects=(
-            f"{_money(order.amount_cents, order.currency)} go back to the buyer, the whole amount.",
+            f"{money(order.amount_cents, order.currency)} go back to the buyer, the whole amount.",
             "The order is REFUNDING now and REFUNDED when the provider has given the money back;"
             " a provider that refuses leaves an open item for people.",
             f"{_units_leave(order)} the order then, to where you say; the buyer may buy again"
@@ -139,7 +140,7 @@ def retry(request: HttpRequest, refund_id: str) -> HttpResponse:
             ("refund", refund_id),
             ("order", row.order_id),
             ("status", row.status),
-            ("amount", _money(row.amount_cents, row.currency)),
+            ("amount", money(row.amount_cents, row.currency)),
             ("refused with", row.error_class),
         ],
         effects=(
@@ -161,7 +162,7 @@ def _facts(order: Order) -> list[tuple[str, object]]:
         ("activity", order.activity_id),
         ("SKU", order.sku_id),
         ("quantity", order.quantity),
-        ("amount", _money(order.amount_cents, order.currency)),
+        ("amount", money(order.amount_cents, order.currency)),
     ]
 
 
@@ -169,10 +170,6 @@ def _units_leave(order: Order) -> str:
     if order.quantity == 1:
         return f"Its unit of SKU {order.sku_id} leaves"
     return f"Its {order.quantity} units of SKU {order.sku_id} leave"
-
-
-def _money(cents: int, currency: str) -> str:
-    return f"{cents / 100:.2f} {currency}"
 
 
 def _page(order_id: str) -> str:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from inventory import selectors
 from inventory.states import ActivityStatus
+from orders.amounts import money
 from orders.models import ActivityVoid
 from orders.operators.confirm import Act, ReasonForm, YesForm, confirm, require
 from orders.operators.read_only import Evidence
@@ -28,7 +29,7 @@ from orders.void import (
 
 _ENDED = frozenset({ActivityStatus.DRAFT, ActivityStatus.SETTLED})
 _LIST = "admin:orders_activityvoid_changelist"
-_WHAT = {"unpaid": "are cancelled", "paid": "are refunded", "kept": "are kept: being fulfilled"}
+_WHAT = {"unpaid": "cancelled", "paid": "refunded", "kept": "kept: being fulfilled"}
 
 
 class AskForm(ReasonForm):
@@ -193,11 +194,11 @@ def _facts(row: ActivityVoid) -> list[tuple[str, object]]:
 
 
 def _effect(effect: VoidEffect) -> str:
-    money = f"{effect.amount_cents / 100:.2f} {effect.currency}"
-    orders = "order" if effect.orders == 1 else "orders"
+    amount = money(effect.amount_cents, effect.currency)
+    orders, are = ("order", "is") if effect.orders == 1 else ("orders", "are")
     units = "unit" if effect.units == 1 else "units"
-    become = _WHAT[effect.what]
-    if effect.orders == 1:
-        become = become.replace("are ", "is ", 1)
     state = "" if effect.what == "kept" else f"{effect.what} "
-    return f"{effect.orders} {state}{orders} ({effect.units} {units}, {money}) {become}."
+    return (
+        f"{effect.orders} {state}{orders} ({effect.units} {units}, {amount})"
+        f" {are} {_WHAT[effect.what]}."
+    )

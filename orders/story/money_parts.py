@@ -1,5 +1,6 @@
 """The parts of a story that are about money."""
 
+from orders.amounts import money
 from orders.models import PaymentAttempt, Refund, WebhookEvent
 from orders.story.records import Entry, Part, Tone, tone_of
 
@@ -28,7 +29,7 @@ def attempts_part(order_id: str) -> Part:
         rows=[
             (
                 row.pk, row.attempt_no, row.status, row.provider_payment_id or "",
-                f"{row.amount_cents / 100:.2f} {row.currency}", row.submit_count, row.tries,
+                money(row.amount_cents, row.currency), row.submit_count, row.tries,
                 row.error_class or "",
             )
             for row in rows
@@ -67,7 +68,7 @@ def refunds_part(order_id: str) -> Part:
         rows=[
             (
                 row.pk, row.status, row.reason, row.provider_refund_id or "",
-                f"{row.amount_cents / 100:.2f} {row.currency}", "yes" if row.restock else "no",
+                money(row.amount_cents, row.currency), "yes" if row.restock else "no",
                 row.requested_by or "the system",
             )
             for row in rows

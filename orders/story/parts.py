@@ -6,6 +6,7 @@ from inventory.ledger_reads import ledger_of
 from messaging.event_archive import EventRecord
 from messaging.traces import InboxTrace, OutboxTrace, QuarantineTrace
 from orders import audit
+from orders.amounts import money
 from orders.models import (
     EffectRow,
     Notification,
@@ -62,7 +63,8 @@ def order_entries(order: Order) -> list[Entry]:
             at=order.created_at,
             source="PostgreSQL",
             title="Order created",
-            detail=f"{order.quantity} x SKU {order.sku_id}, {_money(order)}",
+            detail=f"{order.quantity} x SKU {order.sku_id},"
+            f" {money(order.amount_cents, order.currency)}",
             tone=Tone.GOOD,
         )
     ]
@@ -271,7 +273,3 @@ def quarantine_part(rows: Sequence[QuarantineTrace]) -> Part:
         ],
         entries=entries,
     )
-
-
-def _money(order: Order) -> str:
-    return f"{order.amount_cents / 100:.2f} {order.currency}"

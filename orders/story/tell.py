@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from messaging import event_archive, traces
 from messaging.masking import masked_body
+from orders.amounts import money
 from orders.models import Order, ReservationRow
 from orders.status import of_order, of_reject
 from orders.story import money_parts, parts
@@ -124,7 +125,7 @@ def _facts(
     if row:
         facts += [("outcome", row.outcome), ("release", row.release_state)]
     if order:
-        amount = f"{order.amount_cents / 100:.2f} {order.currency}"
+        amount = money(order.amount_cents, order.currency)
         facts += [("amount", amount), ("version", order.aggregate_version)]
     return facts
 
