@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -20,9 +20,7 @@ VIEW_ORDER: Final = "orders.view_order"
 VIEW_REFUND: Final = "orders.view_refund"
 
 
-def acts_on_order(
-    order: Order, user: PermissionsMixin | AbstractBaseUser | AnonymousUser
-) -> list[tuple[str, str]]:
+def acts_on_order(order: Order, user: User | AnonymousUser) -> list[tuple[str, str]]:
     """Return name and address of what a user may do to an order in its present state."""
     offered = [
         ("Cancel", "orders_order_cancel", CANCEL_PERMISSION, order.status in UNPAID),
@@ -31,15 +29,13 @@ def acts_on_order(
     return [
         (name, reverse(f"admin:{view}", args=[order.pk]))
         for name, view, permission, fits in offered
-        if fits and user.has_perms((VIEW_ORDER, permission))  # type: ignore[union-attr]
+        if fits and user.has_perms((VIEW_ORDER, permission))
     ]
 
 
-def acts_on_refund(
-    refund: Refund, user: PermissionsMixin | AbstractBaseUser | AnonymousUser
-) -> list[tuple[str, str]]:
+def acts_on_refund(refund: Refund, user: User | AnonymousUser) -> list[tuple[str, str]]:
     """Return name and address of what a user may do to a refund in its present state."""
-    may = user.has_perms((VIEW_REFUND, REFUND_PERMISSION))  # type: ignore[union-attr]
+    may = user.has_perms((VIEW_REFUND, REFUND_PERMISSION))
     if refund.status != RefundStatus.FAILED or not may:
         return []
     return [("Try again", reverse("admin:orders_refund_retry", args=[refund.pk]))]
@@ -58,7 +54,7 @@ def cancel(request: HttpRequest, order_id: str) -> HttpResponse:
 
     def do(*, reason: str, restock: bool) -> tuple[str, str]:
         cancel_by_operator(order_id=order_id, user=request.user, reason=reason, restock=restock)
-        return f"{order_id} is cancelled.", _page(order_id)
+        return f"Order {order_id} is cancelled.", _page(order_id)
 
     act = Act(
         title="Cancel an order",
@@ -129,7 +125,7 @@ def retry(request: HttpRequest, refund_id: str) -> HttpResponse:
 
     def do(*, reason: str) -> tuple[str, str]:
         retry_failed(refund_id=refund_id, user=request.user, reason=reason)
-        return f"{refund_id} is due again.", here
+        return f"Refund {refund_id} is due again.", here
 
     act = Act(
         title="Try a refund again",
