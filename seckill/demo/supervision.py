@@ -191,23 +191,20 @@ class Supervisor:
         """Stop everything: softly, then by force. Safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
-            try:
-                process.wait(timeout=_STOP_GRACE_S + 5)
-            except subprocess.TimeoutExpired:
-                _kill_tree(process.pid)
-                process.wait(timeout=5)
-            self._end_orphans()
-            self._record.unlink(missing_ok=True)
+            self.end_leftovers()
+            process.wait(timeout=5)
         if self._socket_folder is not None:
             shutil.rmtree(self._socket_folder, ignore_errors=True)
             self._socket_folder = None
 
     def end_leftovers(self) -> None:
-        """End the supervisor of a run that was killed in this folder, with all it started."""
-        old = pids.find(pids.load_record(self._record))
-        if old is not None:
-            pids.stop(old, soft_signal=signal.SIGTERM, grace_s=_STOP_GRACE_S + 5)
+        """End the supervisor of this folder, also of a run that was killed, with all it started.
+
+        It goes first: it would start again what dies before it.
+        """
+        supervisor = pids.find(pids.load_record(self._record))
+        if supervisor is not None:
+            pids.stop(supervisor, soft_signal=signal.SIGTERM, grace_s=_STOP_GRACE_S + 5)
         self._end_orphans()
         self._record.unlink(missing_ok=True)
 
@@ -281,16 +278,6 @@ def _write_configuration(
         }
     with path.open("w", encoding="utf-8") as stream:
         config.write(stream)
-
-
-def _kill_tree(pid: int) -> None:
-    try:
-        root = psutil.Process(pid)
-        # The root first: it would start again what dies before it.
-        for process in [root, *root.children(recursive=True)]:
-            pids.send_signal(process, signal.SIGKILL)
-    except psutil.NoSuchProcess:
-        return
 
 
 def _tail(path: Path, lines: int = 15) -> str:
