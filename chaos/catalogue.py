@@ -38,8 +38,8 @@ class FaultSpec:
 
 PROGRAMS: Final = ("orders", "core", "side", "sender", "scanner", "web", "celery")
 WIRES: Final = ("postgres", "redis", "rocketmq", "provider")
-# Points that only a test passes, or whose process does nothing afterwards anyway.
-_APART: Final = ("rebuild.", "replay.", "governor.")  # drawn by rules of their own
+# Points that are drawn by rules of their own (plan.py).
+_APART: Final = ("rebuild.", "replay.", "governor.")
 
 
 def _points(prefix: str) -> tuple[str, ...]:

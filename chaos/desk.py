@@ -9,7 +9,7 @@ from django.db import connection
 
 from chaos.buyers import Crowd
 from chaos.faults.scene import Scene
-from chaos.plan import AT_REPLAY, BuyerPlan, Plan
+from chaos.plan import BuyerPlan, Plan
 
 _PAUSE_S: Final = 0.3
 _TRIES: Final = 3
@@ -102,13 +102,12 @@ class Desk:
             if dead.how != "bug":
                 self._sleep_until(dead.at_s)
                 self._poison(dead.how, dead.user)
-        wish = "replay" if any(f.name in AT_REPLAY for f in self._plan.faults) else ""
-        fixed = False
+        wish = "replay" if self._plan.hits_replay else ""
+        fixed_at = self._opened_at + self._plan.fixed_at_s
         while not self._over.is_set():
-            if not fixed and time.monotonic() >= self._opened_at + self._plan.fixed_at_s:
+            if not self._died.is_set() and time.monotonic() >= fixed_at:
                 self._scene.machine.bug.unlink(missing_ok=True)
                 self._died.set()
-                fixed = True
             self._do("desk", wish)
             self._over.wait(_PAUSE_S)
 

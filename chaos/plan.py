@@ -86,6 +86,11 @@ class Plan:
         """What the faults may honestly cost."""
         return frozenset(FAULTS[fault.name].excuse for fault in self.faults)
 
+    @property
+    def hits_replay(self) -> bool:
+        """Whether a fault strikes the replay worker: then everything that can be is replayed."""
+        return any(fault.name in AT_REPLAY for fault in self.faults)
+
 
 def draw(seed: int, *, jvm: bool = True) -> Plan:
     """Draw the plan of a seed; the same seed gives the same plan.

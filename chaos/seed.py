@@ -21,7 +21,7 @@ from chaos.faults.inject import Injected, Injection
 from chaos.faults.scene import Scene
 from chaos.faults.stores import provider_call, redis_client
 from chaos.machine import Machine
-from chaos.plan import AT_REPLAY, OperatorStep, Plan
+from chaos.plan import OperatorStep, Plan
 from chaos.rebuild import rebuild
 from inventory import operations, selectors
 from inventory.activities import NewSku, create_activity
@@ -139,7 +139,7 @@ def _play(
     crowd.end(timeout_s=_CROWD_S)
     clock.note("buyers")
     operators.join(_CROWD_S)
-    if any(fault.name in AT_REPLAY for fault in plan.faults):
+    if plan.hits_replay:
         desk.wait(_DESK_S)
         clock.note("desk")
     injection.end(timeout_s=_FAULTS_S)

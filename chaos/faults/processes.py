@@ -137,14 +137,7 @@ def _slow(scene: Scene, fault: PlannedFault) -> str:
 
 
 INJECTORS: Final = {
-    "kill_at_point": _at_point,
-    "kill_at_rebuild": _at_point,
-    "stop_at_point": _at_point,
-    "raise_at_point": _at_point,
-    "kill_at_replay": _at_point,
-    "stop_at_replay": _at_point,
-    "raise_at_replay": _at_point,
-    "kill_at_governor": _at_point,
+    **dict.fromkeys(AT_POINTS, _at_point),
     "kill_process": _kill,
     "stop_process": _stop,
     "soft_restart": _soft,
