@@ -19,6 +19,7 @@ from messaging.topology import CG_AUDIT, CG_ORDER_CREATE
 from seckill.governor.database_samples import DatabaseSampler
 from seckill.governor.gate_samples import GateSampler
 from seckill.governor.sampler import Sampler
+from tests.fixtures.loops import OneTurn
 from tests.fixtures.sales import open_sale
 from tests.fixtures.sql import rows
 from tests.integration.governor.views import poll, view
@@ -175,14 +176,6 @@ def test_what_the_broker_holds_is_told_by_the_senders_heartbeat(
     with connection.cursor() as cursor:
         cursor.execute("UPDATE messaging_heartbeat SET beat_at = now() - interval '11 seconds'")
     assert seen() == (None, None)
-
-
-class OneTurn(threading.Event):
-    """Is set by the first rest of a loop."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.set()
-        return True
 
 
 def test_the_gate_tells_what_is_open_pending_expiring_and_accepted(redis_client: Any) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from messaging.pulse import Pulse
 from messaging.topology import CG_ORDER_CREATE
 from seckill import warmth
 from seckill.observability import multiprocess
+from tests.fixtures.loops import OneTurn
 from tests.fixtures.sales import Sale
 from tests.fixtures.web import ScriptedProducer, StartWeb, eventually
 
@@ -129,14 +129,6 @@ def test_a_whole_verification_of_the_audit_record_sets_its_gauge() -> None:
     assert verify_audit() == 0
 
     assert REGISTRY.get_sample_value("dlq_audit_findings") == 0
-
-
-class OneTurn(threading.Event):
-    """Is set by the first rest of a loop."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.set()
-        return True
 
 
 @pytest.mark.django_db(transaction=True)
