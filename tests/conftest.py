@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.fixtures.broker",
     "tests.fixtures.database",
     "tests.fixtures.dlq",
+    "tests.fixtures.exporter",
     "tests.fixtures.gate",
     "tests.fixtures.payments",
     "tests.fixtures.rebuild",

@@ -1,46 +1,29 @@
 """The page of metrics that the fault search spoils: passed on, and nonsense while it lasts."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
 import pytest
 import urllib3
 
 from chaos.exporter import Exporter
-from chaos.wires import HOST
 from messaging.broker_metrics import BrokerBacklog, ExporterAway, read_backlogs
 from messaging.topology import CG_ORDER_CREATE, physical_group
+from tests.fixtures.exporter import Serve
 
 _BACKLOG: Final = BrokerBacklog(lag=7, ready=0, in_flight=0, oldest_s=0.0)
 
 
 @pytest.fixture
-def exporter() -> Iterator[Exporter]:
+def exporter(serve: Serve) -> Iterator[Exporter]:
     """One in front of a page that tells of the order group."""
     page = (
         "# TYPE rocketmq_consumer_lag_messages gauge\n"
         f'rocketmq_consumer_lag_messages{{consumer_group="{physical_group(CG_ORDER_CREATE)}"}} 7\n'
-    ).encode()
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer((HOST, 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        made = Exporter(f"http://{HOST}:{server.server_address[1]}/metrics")
-        yield made
-        made.close()
-        server.shutdown()
-        thread.join(5)
+    )
+    made = Exporter(serve(200, page))
+    yield made
+    made.close()
 
 
 def test_it_passes_the_page_on(exporter: Exporter) -> None:

@@ -1,8 +1,5 @@
 """The broker's exporter: our groups are summed; what is not known is absent, never zero."""
 
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -11,6 +8,7 @@ from prometheus_client import REGISTRY
 from messaging import broker_metrics
 from messaging.broker_metrics import BrokerBacklog, ExporterAway, parse_backlogs, read_backlogs
 from messaging.topology import CG_AUDIT, CG_ORDER_CREATE, physical_group
+from tests.fixtures.exporter import Serve
 
 GROUP = "mq_consumer_lag_messages"
 
@@ -36,38 +34,6 @@ def page() -> str:
         + line("lag_latency_milliseconds", ours, 1500)
         + line("lag_latency_milliseconds", ours, 200, retry="true")
     )
-
-
-Serve = Callable[[int, str], str]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Start an exporter that answers (status, text); returns its address."""
-    servers: list[tuple[HTTPServer, threading.Thread]] = []
-
-    def start(status: int, text: str) -> str:
-        class Exporter(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        server = HTTPServer(("127.0.0.1", 0), Exporter)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        servers.append((server, thread))
-        return f"http://127.0.0.1:{server.server_address[1]}/metrics"
-
-    yield start
-    broker_metrics._http.clear()
-    for server, thread in servers:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def lag(group: str) -> float | None:
