@@ -4,7 +4,7 @@ import time
 from typing import Any, Final
 
 from bench.bench import LIFTED, Bench
-from bench.loadgen.plan import Plan
+from bench.crowd import let_in
 from seckill.demo.sale import Sale, look, make_sale, open_sale
 
 CONSUMERS: Final = ("orders", "core", "side")
@@ -25,20 +25,14 @@ def fill(bench: Bench, backlog: int) -> tuple[Sale, list[str], dict[str, Any]]:
         max_pending=LIFTED,
     )
     open_sale(sale)
-    plan = Plan(
-        port=bench.rig.port,
-        path=sale.path,
+    crowd = let_in(
+        bench,
+        sale,
+        buyers=backlog,
         connections=bench.connections or 200,
-        seconds=120,
-        users=backlog,
-        retry=True,
+        say=f"{backlog} reservations, consumers off",
     )
-    with bench.load(plan) as load:
-        load.wait_ready(timeout_s=120)
-        bench.say(f"{backlog} reservations, consumers off")
-        load.go()
-        filled = load.result(timeout_s=180)
-        accepted = load.accepted_ids()
+    accepted, filled = crowd.accepted, crowd.result
     if len(accepted) < backlog:
         bench.say(f"only {len(accepted)} accepted: {filled['codes']} {filled['errors']}")
     _wait_until_sent(bench, sale)

@@ -7,8 +7,8 @@ from typing import Any, Final
 from bench.audit import audit, wait_for_orders
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import read_commits
+from bench.crowd import let_in
 from bench.loadgen.histogram import Histogram
-from bench.loadgen.plan import Plan
 from bench.scenarios.warm_up import warm_up
 from seckill.demo.sale import make_sale, open_sale
 
@@ -69,21 +69,14 @@ def _turn(bench: Bench, *, skus: int, buyers: int) -> dict[str, Any]:
         name=f"bench {skus} SKUs", stock=buyers, skus=skus, max_open=LIFTED, max_pending=LIFTED
     )
     open_sale(sale)
-    plan = Plan(
-        port=bench.rig.port,
-        path=sale.path,
-        more_paths=[sale.path_of(sku_id) for sku_id in sale.more_skus],
+    crowd = let_in(
+        bench,
+        sale,
+        buyers=buyers,
         connections=bench.connections or 200,
-        seconds=120,
-        users=buyers,
-        retry=True,
+        say=f"{buyers} buyers on {skus} SKU{'s' if skus > 1 else ''}",
     )
-    with bench.load(plan) as load:
-        load.wait_ready(timeout_s=120)
-        bench.say(f"{buyers} buyers on {skus} SKU{'s' if skus > 1 else ''}")
-        load.go()
-        result = load.result(timeout_s=180)
-        accepted = load.accepted_ids()
+    accepted, result = crowd.accepted, crowd.result
     wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=True)
     commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
     found, breaches = audit(bench, sale, accepted)

@@ -5,8 +5,8 @@ from typing import Any
 from bench.audit import audit, wait_for_orders
 from bench.bench import Bench, Outcome
 from bench.commits import Commits, read_commits
+from bench.crowd import let_in
 from bench.generator import latency
-from bench.loadgen.plan import Plan
 from bench.scenarios.warm_up import warm_up
 from bench.series import per_second
 from seckill.demo.sale import Sale, make_sale, open_sale
@@ -63,21 +63,15 @@ def _sell(
     warm_up(bench)
     place = make_sale(name=f"bench {bench.wish.scenario}", stock=units)
     open_sale(place)
-    plan = Plan(
-        port=bench.rig.port,
-        path=place.path,
+    crowd = let_in(
+        bench,
+        place,
+        buyers=buyers,
         connections=connections,
-        seconds=120,
-        users=buyers,
-        retry=True,
+        say=f"{buyers} buyers, {units} units, {connections} connections",
     )
-    with bench.load(plan) as load:
-        load.wait_ready(timeout_s=120)
-        bench.say(f"{buyers} buyers, {units} units, {connections} connections")
-        load.go()
-        result = load.result(timeout_s=180)
-        accepted = load.accepted_ids()
-        result["series"] = {"accepted/s": load.rates("accepted")}
+    accepted, result = crowd.accepted, crowd.result
+    result["series"] = {"accepted/s": crowd.accepted_per_s}
     wait_for_orders(bench, place, len(accepted), timeout_s=180, rest=True)
     return result, accepted, place
 
