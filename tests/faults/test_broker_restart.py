@@ -4,7 +4,6 @@ Also the times between: what is sent into a dead broker is never called confirme
 answer of a receive is invented.
 """
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -70,16 +69,6 @@ def _wait(condition: object, what: str, *, timeout_s: float) -> float:
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
     return time.monotonic()
-
-
-@pytest.fixture(scope="module")
-def private_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """RocketMQ alone: database and Redis are the shared ones, untouched here."""
-    shared = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
-    stack = Stack(tmp_path_factory.mktemp("rocketmq"), environ=shared)
-    stack.up()
-    yield stack
-    stack.down()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Broker or proxy killed in the middle of a real batch: one effect each, and no item that lies."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -30,16 +29,6 @@ pytestmark = [
 ]
 DEAD = 8
 _I = ItemStatus
-
-
-@pytest.fixture(scope="module")
-def private_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """RocketMQ alone: database and Redis are the shared ones, untouched here."""
-    shared = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
-    stack = Stack(tmp_path_factory.mktemp("rocketmq"), environ=shared)
-    stack.up()
-    yield stack
-    stack.down()
 
 
 @pytest.fixture
