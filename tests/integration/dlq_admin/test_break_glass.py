@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core import mail
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError, connection, transaction
+from django.db import transaction
 
 from dlq_admin import permissions, replay, tickets
 from dlq_admin.audit.verify import verify
@@ -36,13 +36,14 @@ from tests.fixtures.dlq import (
     one_order,
     person,
     ready_ticket,
+    refused,
     work_off,
 )
 from tests.fixtures.sales import open_sale, wait_past
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 
-BREAKER = (*LEAD, permissions.OVERRIDE_REPLAY, permissions.BREAK_GLASS, permissions.CLOSE_TICKET)
+BREAKER = (*LEAD, permissions.BREAK_GLASS, permissions.CLOSE_TICKET)
 
 
 @pytest.fixture
@@ -243,15 +244,6 @@ def test_an_extension_needs_the_override_permission(desk: Desk) -> None:
         broken(planned, person("pat", permissions.BREAK_GLASS, permissions.APPROVE_SECOND_LEVEL))
     assert not Approval.objects.get().lead
     assert approved(planned, desk.lead) is BatchStatus.APPROVED
-
-
-def refused(sql: str, *params: Any, match: str) -> None:
-    with (
-        pytest.raises(DatabaseError, match=match),
-        transaction.atomic(),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(sql, params)
 
 
 def test_postgresql_itself_holds_it(desk: Desk, lost: Lost, breaker: User) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from dlq_admin import replay
 from dlq_admin.audit import record
@@ -17,7 +17,7 @@ from dlq_admin.audit.verify import verify
 from dlq_admin.models import Approval, ReplayBatch, ReplayItem
 from dlq_admin.replay.worker import run_round
 from dlq_admin.states import BATCH_ALLOWED, ITEM_ALLOWED, ItemStatus
-from tests.fixtures.dlq import Desk, execute_as_owner, item, work_off
+from tests.fixtures.dlq import Desk, execute_as_owner, item, refused, work_off
 from tests.fixtures.sales import open_sale
 from tests.fixtures.sql import rows
 
@@ -46,15 +46,6 @@ def as_role(role: str) -> Iterator[None]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute("RESET ROLE")
-
-
-def refused(sql: str, *params: Any, match: str) -> None:
-    with (
-        pytest.raises(DatabaseError, match=match),
-        transaction.atomic(),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(sql, params)
 
 
 def pending(desk: Desk, **more: Any) -> ReplayBatch:
