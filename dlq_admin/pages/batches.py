@@ -13,9 +13,10 @@ from dlq_admin.pages import charts, shell
 from dlq_admin.pages.acts import Act, ActForm, ReasonForm, Table, see_other, send, shown
 from dlq_admin.pages.guard import action_by_name, page
 from dlq_admin.pages.keyset import number, page_of
+from dlq_admin.replay import consent
 from dlq_admin.replay import selectors as reads
 from dlq_admin.replay.selectors import BatchView
-from dlq_admin.selectors.batches import approvals_needed, batch_page, waiting_for_approval
+from dlq_admin.selectors.batches import batch_page, waiting_for_approval
 from dlq_admin.states import BATCH_ACTIVE, BATCH_ALLOWED, BATCH_ENDED, BATCH_SENDS, BatchStatus
 
 _ITEMS: Final = 200
@@ -25,8 +26,8 @@ class RequestForm(ActForm):
     """Nothing to fill in."""
 
 
-class ApproveForm(ActForm):
-    """A yes to the plan that is shown, with one's own password."""
+class SignedForm(ActForm):
+    """For the plan that is shown, with one's own password."""
 
     plan_hash = forms.CharField(max_length=64, widget=forms.HiddenInput)
     password = forms.CharField(
@@ -35,27 +36,26 @@ class ApproveForm(ActForm):
         label="Your password",
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
+
+
+class ApproveForm(SignedForm):
+    """A yes to the plan."""
+
     comment = forms.CharField(
         max_length=500, required=False, widget=forms.Textarea(attrs={"rows": 2})
     )
 
 
-class BreakGlassForm(ActForm):
-    """Why the plan that is shown cannot wait, with one's own password."""
+class BreakGlassForm(SignedForm):
+    """Why the plan cannot wait."""
 
-    plan_hash = forms.CharField(max_length=64, widget=forms.HiddenInput)
     reason = forms.CharField(
         max_length=500,
         widget=forms.Textarea(attrs={"rows": 2}),
         label="Why it cannot wait",
         help_text="Whoever approves it afterwards reads this.",
     )
-    password = forms.CharField(
-        max_length=128,
-        strip=False,
-        label="Your password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-    )
+    field_order = ("reason", "password")
 
 
 class RateForm(ActForm):
@@ -254,7 +254,7 @@ def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
     after = number(request.GET.get("after", ""), otherwise=-1)
     items = reads.items(batch_id, after_position=after, limit=_ITEMS)
     counted = reads.progress_of(batch_id)
-    people, lead = approvals_needed(batch_id)
+    people, lead = consent.needed(batch_id)
     sends = found.status in BATCH_SENDS
     limits = [found.rate_cap, found.live_rate, found.governor_rate]
     return {
@@ -265,7 +265,7 @@ def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
         "progress": counted,
         "approvals": reads.approvals(batch_id),
         "broken": reads.glass_of(batch_id=batch_id),
-        "missing": reads.still_missing(batch_id),
+        "missing": consent.missing(batch_id),
         "people": people,
         "lead": lead,
         "ended": found.status in BATCH_ENDED,

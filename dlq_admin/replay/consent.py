@@ -119,12 +119,13 @@ def let_go(batch: ReplayBatch, *, user: "User") -> None:
     _write_extensions(batch, user, now)
 
 
-def needed(batch: ReplayBatch) -> tuple[int, bool]:
+def needed(batch_id: int) -> tuple[int, bool]:
     """Return how many people must approve, and whether one must be an incident lead."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT people, lead FROM dlq_admin_approvals_needed(%s, %s)",
-            [batch.pk, batch.extension_s],
+            "SELECT people, lead FROM dlq_admin_replay_batch AS batch,"
+            " dlq_admin_approvals_needed(batch.id, batch.extension_s) WHERE batch.id = %s",
+            [batch_id],
         )
         people, lead = cursor.fetchone()
     return people, lead

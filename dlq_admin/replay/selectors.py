@@ -193,11 +193,6 @@ def glass_of(*, batch_id: int | None = None, ticket_id: int | None = None) -> li
     ]
 
 
-def still_missing(batch_id: int) -> str:
-    """Return what the approval of a batch lacks, in words; empty when it is complete."""
-    return missing(batch_id)
-
-
 def progress_of(batch_id: int) -> Progress:
     """Return a batch in numbers. One statement."""
     return progress(batch_id)

@@ -8,7 +8,6 @@ from typing import Final
 from django.db.models import Count, F, Q, QuerySet
 
 from dlq_admin.models.replay import Approval, ReplayBatch, ReplayItem
-from dlq_admin.replay.consent import needed
 from dlq_admin.replay.progress import FAILED
 from dlq_admin.replay.selectors import ApprovalView
 from dlq_admin.states import BATCH_ACTIVE, ITEM_SUCCESS, BatchStatus
@@ -68,11 +67,6 @@ def waiting_for_approval(*, limit: int = 100) -> list[BatchLine]:
     return _lines(
         found.order_by(F("glass__due_at").asc(nulls_last=True), "expires_at", "pk"), limit
     )
-
-
-def approvals_needed(batch_id: int) -> tuple[int, bool]:
-    """Return how many people must approve, and whether one must be an incident lead."""
-    return needed(ReplayBatch.objects.get(pk=batch_id))
 
 
 def approvals_of(batch_ids: Sequence[int]) -> dict[int, list[ApprovalView]]:

@@ -4,7 +4,7 @@ import pytest
 
 from dlq_admin import dry_run, replay
 from dlq_admin.models import AuditEvent
-from dlq_admin.replay import selectors
+from dlq_admin.replay import consent
 from dlq_admin.replay.refusals import ApprovalRefused, PlanRefused
 from dlq_admin.replay.worker import run_round
 from dlq_admin.states import BatchStatus, Disposition, ItemStatus
@@ -40,7 +40,7 @@ def test_an_expired_reservation_needs_the_incident_lead_and_an_extension_row(des
         user=desk.approver,
     )
     assert waits is BatchStatus.PENDING_APPROVAL
-    assert selectors.still_missing(planned.batch_id) == "no incident lead's approval"
+    assert consent.missing(planned.batch_id) == "no incident lead's approval"
     done = replay.approve(
         batch_id=planned.batch_id, plan_hash=planned.plan_hash, password=PASSWORD, user=desk.lead
     )
