@@ -63,7 +63,6 @@ class Rig:
                 if one.message_id not in lost:
                     self.received.setdefault(one.message_id, time.monotonic())
 
-
     def service_s(self) -> float:
         """Wait until clients made this moment can send and receive; return when they could.
 
