@@ -22,7 +22,7 @@ from messaging.broker.base import ReceivedMessage, Receiver
 from messaging.disposition import OTHER_GROUP, Disposition
 from messaging.facts import BodyFacts
 from messaging.flow_meter import FlowMeter
-from messaging.inflow import RECEIVE_MAX, Inflow, LoopOptions
+from messaging.inflow import CORE_REST, RECEIVE_MAX, SIDE_REST, Inflow, LoopOptions
 from messaging.pace import Pace, PaceOf
 from messaging.pulse import LoopState, Pulse
 from messaging.sqlstate import ErrorClass, classify, reason_of
@@ -33,8 +33,6 @@ __all__ = ["GroupConsumer", "Handler", "KnowsFacts", "LoopOptions", "Probing", "
 
 _TURN_S: Final = 0.25
 _PAUSE_CHECK_S: Final = 1.0
-_CORE_SHARE: Final = 1 / 3
-_SIDE_SHARE: Final = 1 / 10
 
 log = structlog.get_logger(__name__)
 
@@ -125,7 +123,7 @@ class GroupConsumer:
             group=group.name,
             options=options,
             pulse=pulse,
-            share=_CORE_SHARE if group.core else _SIDE_SHARE,
+            rest=CORE_REST if group.core else SIDE_REST,
         )
         self._pause_checked_at = 0.0
         self._paused = False

@@ -59,6 +59,25 @@ class LoopOptions:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rest:
+    """What a loop does after messages came, while it is not behind: ask nobody for a while.
+
+    Args:
+        per_work: times as long as its work took.
+        least_s: seconds it rests at least.
+    """
+
+    per_work: float
+    least_s: float
+
+
+NO_REST: Final = Rest(per_work=0, least_s=0)
+CORE_REST: Final = Rest(per_work=2, least_s=0.05)
+# Seven groups that take each event as it comes cost half a core.
+SIDE_REST: Final = Rest(per_work=9, least_s=0.5)
+
+
 class Inflow:
     """The buffer and its pollers. Starts held.
 
@@ -67,7 +86,7 @@ class Inflow:
         group: the consumer group, for counters.
         options: numbers of the loop.
         pulse: touched by each poller.
-        share: of its time that the loop works, at most, while it is not behind.
+        rest: taken between the handling of a batch and the next question.
     """
 
     def __init__(
@@ -77,13 +96,13 @@ class Inflow:
         group: str,
         options: LoopOptions,
         pulse: Pulse,
-        share: float = 1.0,
+        rest: Rest = NO_REST,
     ) -> None:
         self._receiver = receiver
         self._group = group
         self._options = options
         self._pulse = pulse
-        self._rest_per_work = 1 / share - 1
+        self._rest = rest
         self._changed = threading.Condition()
         self._buffer: list[ReceivedMessage] = []
         self._asked = 0
@@ -131,8 +150,8 @@ class Inflow:
     def worked(self, seconds: float) -> None:
         """Note how long the handling of a batch took."""
         with self._changed:
-            rest_s = min(seconds * self._rest_per_work, _REST_MAX_S)
-            self._ask_at = time.monotonic() + rest_s
+            rest_s = max(self._rest.least_s, seconds * self._rest.per_work)
+            self._ask_at = time.monotonic() + min(rest_s, _REST_MAX_S)
             self._changed.notify_all()
 
     def hold(self, why: str) -> None:

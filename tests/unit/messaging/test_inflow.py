@@ -10,7 +10,7 @@ import pytest
 
 from messaging.broker.base import OutgoingMessage, Receiver
 from messaging.broker.memory import MemoryBroker
-from messaging.inflow import Inflow, LoopOptions
+from messaging.inflow import NO_REST, Inflow, LoopOptions, Rest
 from messaging.pulse import Pulse
 from messaging.topology import CG_ORDER_CREATE, ORDER_CREATE
 
@@ -165,13 +165,13 @@ class Questions:
         return [object()] * min(count, max_messages)
 
 
-def asking(receiver: Questions, *, share: float = 1.0) -> Inflow:
+def asking(receiver: Questions, *, rest: Rest = NO_REST) -> Inflow:
     inflow = Inflow(
         cast("Receiver", receiver),
         group=CG_ORDER_CREATE,
         options=OPTIONS,
         pulse=Pulse(),
-        share=share,
+        rest=rest,
     )
     inflow.start()
     inflow.resume()
@@ -200,7 +200,7 @@ def test_one_question_is_open_at_a_time_until_an_answer_is_full() -> None:
 
 def test_after_little_work_came_the_loop_rests_in_proportion_while_more_gathers() -> None:
     receiver = Questions()
-    inflow = asking(receiver, share=0.25)
+    inflow = asking(receiver, rest=Rest(per_work=3, least_s=0.05))
     try:
         receiver.answers.put(0)  # nothing came: asked again at once
         eventually(lambda: receiver.asked == 2)
@@ -208,6 +208,8 @@ def test_after_little_work_came_the_loop_rests_in_proportion_while_more_gathers(
         assert len(inflow.take(timeout_s=5)) == 1  # what came is handed on at once
 
         assert 0.5 < inflow._early_s() <= 1.0  # nothing is asked for while it is handled
+        inflow.worked(0.001)
+        assert 0 < inflow._early_s() <= 0.05  # as long as a loop rests at least
         inflow.worked(0.1)
         assert 0.2 < inflow._early_s() <= 0.3
         inflow.worked(3600)
