@@ -1,5 +1,6 @@
 """When reservations became orders, read afterwards: the measured system pays nothing for it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from django.db import connection
@@ -8,7 +9,8 @@ from bench.loadgen.histogram import Histogram, upper_edge_us
 
 # The item's row: the others change when an order is paid, cancelled or given back.
 _TIMES = """
-SELECT extract(epoch FROM reservation.valid_until) - %(validity)s,
+SELECT reservation_id,
+       extract(epoch FROM reservation.valid_until) - %(validity)s,
        extract(epoch FROM {committed})
 FROM orders_reservation AS reservation JOIN orders_item AS item USING (order_id)
 WHERE activity_id = %(activity)s AND outcome = 'ORDERED'
@@ -46,8 +48,16 @@ class Commits:
         return self.count * share / span if span > 0 else 0.0
 
 
-def read_commits(activity_id: int, *, validity_s: int) -> Commits:
-    """Read all commit times of an activity."""
+def read_commits(
+    activity_id: int, *, validity_s: int, only: Collection[str] | None = None
+) -> Commits:
+    """Read the commit times of an activity.
+
+    Args:
+        activity_id: the sale.
+        validity_s: its reservations' validity: `valid_until` minus that is when one was made.
+        only: reservation ids; None for all.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SHOW track_commit_timestamp")
         exact = cursor.fetchone()[0] == "on"
@@ -55,7 +65,11 @@ def read_commits(activity_id: int, *, validity_s: int) -> Commits:
         cursor.execute(
             _TIMES.format(committed=committed), {"activity": activity_id, "validity": validity_s}
         )
-        rows = [(float(reserved), float(at)) for reserved, at in cursor.fetchall()]
+        rows = [
+            (float(reserved), float(at))
+            for name, reserved, at in cursor.fetchall()
+            if only is None or name in only
+        ]
     lateness = Histogram()
     for reserved, at in rows:
         lateness.add(int((at - reserved) * 1e6))

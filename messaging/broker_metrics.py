@@ -124,11 +124,13 @@ def publish_backlogs() -> dict[str, BrokerBacklog] | None:
     metrics.BROKER_EXPORTER_UP.set(backlogs is not None)
     metrics.LAG_MESSAGES.clear()
     metrics.READY.clear()
+    metrics.OLDEST_SECONDS.clear()
     if backlogs is None:
         return None
     for group, backlog in backlogs.items():
         metrics.LAG_MESSAGES.labels(group).set(backlog.lag)
         metrics.READY.labels(group).set(backlog.ready)
+        metrics.OLDEST_SECONDS.labels(group).set(backlog.oldest_s)
     return backlogs
 
 

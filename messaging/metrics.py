@@ -45,6 +45,12 @@ LAG_MESSAGES: Final = Gauge(
     "mq_consumer_lag_messages", "Messages at the broker not yet acked (set by the lag reader).",
     ["group"], multiprocess_mode="livemax",
 )  # fmt: skip
+OLDEST_SECONDS: Final = Gauge(
+    "mq_consumer_oldest_seconds",
+    "Age of the oldest message at the broker not yet acked (set by the lag reader).",
+    ["group"],
+    multiprocess_mode="livemax",
+)
 LAG_SECONDS: Final = Gauge(
     "mq_consumer_lag_seconds", "Age of the messages being handled, by the broker's store time.",
     ["group"], multiprocess_mode="livemax",

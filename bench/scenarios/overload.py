@@ -181,13 +181,15 @@ def _half(bench: Bench, *, buyers: int, seconds: float, connections: int) -> dic
         numbers = wait_for_orders(bench, place, len(accepted), timeout_s=300, rest=True)
     found, breaches = audit(bench, place, accepted)
     commits = read_commits(place.activity_id, validity_s=place.validity_s)
+    told = read_commits(place.activity_id, validity_s=place.validity_s, only=set(accepted))
     return {
         "accepted": len(accepted),
         "orders": commits.count,
         "rejected": numbers.rejected,
-        # More than were told so: some clients lost their answer.
+        # More than were told so: some clients got no answer, and their reservation is sent again
+        # by the scanner, later than the others.
         "reserved": max(len(accepted), commits.count + numbers.rejected),
-        "in_time": commits.in_time(_SLO_MS),
+        "in_time": told.in_time(_SLO_MS),
         "commits": commits,
         "codes": result["codes"],
         "watch": watch,
@@ -199,7 +201,7 @@ def _half(bench: Bench, *, buyers: int, seconds: float, connections: int) -> dic
 def _missed(half: dict[str, Any]) -> int:
     """Count the promises that the governed half broke."""
     kept = (
-        half["in_time"] >= 0.999 * half["reserved"],
+        half["in_time"] >= 0.999 * half["accepted"],
         half["rejected"] == 0,
         half["watch"].highest("pool_wait_p95_ms") <= 100,
         half["commits"].lateness.percentile_ms(99) <= _SLO_MS,
@@ -215,7 +217,7 @@ def _shown(half: dict[str, Any]) -> dict[str, Any]:
         "reserved": half["reserved"],
         "orders": half["orders"],
         "rejected": half["rejected"],
-        "in_time_share": round(half["in_time"] / max(1, half["reserved"]), 5),
+        "in_time_share": round(half["in_time"] / max(1, half["accepted"]), 5),
         "lateness_p99_ms": lateness.percentile_ms(99),
         "lateness_p999_ms": lateness.percentile_ms(99.9),
         "lag_max_s": round(watch.highest("lag_s"), 2),
@@ -230,6 +232,7 @@ def _line(how: str, half: dict[str, Any]) -> str:
     shown = _shown(half)
     return (
         f"{how} governor: {shown['accepted']} accepted, {shown['in_time_share']:.2%} ordered within"
-        f" 3 s (p99 {shown['lateness_p99_ms']:.0f} ms), {shown['rejected']} expired, lag up to"
+        f" 3 s (p99 of all {shown['reserved']} reserved {shown['lateness_p99_ms']:.0f} ms),"
+        f" {shown['rejected']} expired, lag up to"
         f" {shown['lag_max_s']} s, pool wait p95 up to {shown['pool_wait_p95_ms']} ms"
     )

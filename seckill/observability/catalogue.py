@@ -154,6 +154,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
             _gauge("mq_consumer_inflight", _CONSUMER, _GROUP, "inflight"),
             _gauge("mq_consumer_ready", _SENDER, _GROUP, "ready"),
             _gauge("mq_consumer_lag_messages", _SENDER, _GROUP, "lag_messages"),
+            _gauge("mq_consumer_oldest_seconds", _SENDER, _GROUP),
             _gauge("mq_consumer_lag_seconds", _CONSUMER, _GROUP, "lag_seconds", "mq_lag_seconds"),
             _gauge("mq_broker_exporter_up", _SENDER),
             _counter("mq_ack_failure_total", _CONSUMER, _GROUP),

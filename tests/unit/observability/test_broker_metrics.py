@@ -53,6 +53,8 @@ def test_a_group_that_the_exporter_forgot_is_absent_and_not_zero(
     assert broker_metrics.publish_backlogs() == parse_backlogs(page())
     assert lag(CG_ORDER_CREATE) == 10
     assert lag(CG_AUDIT) is None
+    age = REGISTRY.get_sample_value("mq_consumer_oldest_seconds", {"group": CG_ORDER_CREATE})
+    assert age == 1.5
     assert REGISTRY.get_sample_value("mq_broker_exporter_up") == 1
 
     settings.ROCKETMQ_METRICS_URL = serve(200, "# nothing\n")
