@@ -43,10 +43,14 @@ class AskForm(ReasonForm):
         super().__init__(*args, **kwargs)
         field = self.fields["activity_id"]
         assert isinstance(field, forms.TypedChoiceField)  # noqa: S101
+        # Nothing is chosen beforehand: one keystroke too few must not name the wrong sale.
         field.choices = [
-            (sale.activity_id, f"{sale.name} ({sale.activity_id}, {sale.status})")
-            for sale in selectors.list_activities()
-            if sale.status not in _ENDED
+            ("", "choose a sale"),
+            *(
+                (sale.activity_id, f"{sale.name} ({sale.activity_id}, {sale.status})")
+                for sale in selectors.list_activities()
+                if sale.status not in _ENDED
+            ),
         ]
 
     def arguments(self) -> dict[str, Any]:

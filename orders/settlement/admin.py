@@ -80,7 +80,7 @@ class SettlementAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 self.message_user(request, str(error), messages.ERROR)
             else:
                 self.message_user(request, "The sale is settled.", messages.SUCCESS)
-            return HttpResponseRedirect(here)
+                return HttpResponseRedirect(here)
         settled = Settlement.objects.filter(pk=activity_id).first()
         blockers: tuple[str, ...] = ()
         if settled is None:
@@ -95,6 +95,7 @@ class SettlementAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "report": report,
             "settled": settled,
             "blockers": blockers,
+            "reason": request.POST.get("reason", ""),  # typed, and refused
             "may_settle": request.user.has_perm(settling.PERMISSION),
         }
         return TemplateResponse(request, "admin/orders/settlement/report.html", context)

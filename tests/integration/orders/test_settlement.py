@@ -231,6 +231,24 @@ def test_the_page_shows_settles_and_downloads(user, client):
     assert client.get("/admin/orders/settlement/sale/999999/").status_code == 404
 
 
+def test_a_refusal_keeps_what_was_typed(user, client, monkeypatch):
+    sale = finished_sale(user)
+    user.is_staff = True
+    user.save()
+    client.force_login(user)
+
+    def refuse(**_):
+        raise SettlementRefused(("not now",))
+
+    monkeypatch.setattr("orders.settlement.admin.settling.settle", refuse)
+    answer = client.post(
+        f"/admin/orders/settlement/sale/{sale.activity_id}/", {"reason": "all <done>"}
+    )
+
+    assert b"not now" in answer.content
+    assert b'value="all &lt;done&gt;"' in answer.content
+
+
 def test_the_page_is_for_staff_with_the_permission_only(user, client):
     sale = finished_sale(user)
     page = f"/admin/orders/settlement/sale/{sale.activity_id}/"
