@@ -245,7 +245,7 @@ def test_a_refusal_keeps_what_was_typed(user, client, monkeypatch):
         f"/admin/orders/settlement/sale/{sale.activity_id}/", {"reason": "all <done>"}
     )
 
-    assert b"not now" in answer.content
+    assert b"Not now" in answer.content
     assert b'value="all &lt;done&gt;"' in answer.content
 
 
