@@ -160,6 +160,28 @@ def known_reservations(*, activity_id: int, reservation_ids: Sequence[str]) -> C
     )
 
 
+def applied_operations(
+    *, activity_id: int, sku_id: int, operation_ids: Sequence[str]
+) -> Call[tuple[int, int, list[bool]]]:
+    """Read what the gate of a SKU remembers of operators' changes.
+
+    Returns:
+        Version of the newest change of status, of the newest edit, and for each of these top-ups
+        and cuts whether it acted in this epoch.
+    """
+    versions = ("HMGET", keys.gate(activity_id, sku_id), "status_version", "edit_version")
+    moves = ("HMGET", keys.ops(activity_id, sku_id), *operation_ids)
+
+    def parse(raw: Sequence[Any]) -> tuple[int, int, list[bool]]:
+        status, edit = (int(found or 0) for found in raw[0])
+        return status, edit, [found is not None for found in (raw[1] if operation_ids else ())]
+
+    return Call(
+        commands=(versions, moves) if operation_ids else (versions,),
+        parse=parse,
+    )
+
+
 def open_page(
     *, activity_id: int, min_score_ms: int, max_score_ms: int, offset: int, limit: int
 ) -> Call[list[tuple[str, int]]]:

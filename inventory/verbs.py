@@ -34,6 +34,7 @@ from inventory.gate_verbs import (
 )
 from inventory.purchase_tokens import issue_token
 from inventory.reads import (
+    applied_operations,
     due_ids,
     gate_state,
     holders,
@@ -50,6 +51,7 @@ __all__ = [
     "Call",
     "adjust_stock",
     "adopt",
+    "applied_operations",
     "begin_rebuild",
     "claim_due",
     "close_for_rebuild",

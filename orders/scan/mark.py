@@ -10,6 +10,7 @@ meanwhile judges nothing.
 Source: docs/protocol.md, "The moving mark".
 """
 
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -17,12 +18,13 @@ import structlog
 import faultpoint
 from inventory import keys, operations, rebuild, selectors, verbs
 from inventory.contracts import GateState
+from inventory.forgotten import forgotten_operation
 from inventory.gate import gate
 from inventory.gate_status import is_lost
 from inventory.selectors import ActivityRecord, activity_record
 from orders import metrics
 from orders.rebuild import loss
-from orders.scan.forgotten import ServerTimes, forgotten_order
+from orders.scan.forgotten import SPAN_MS, ServerTimes, forgotten_order
 from orders.scan.serving import serving_activities
 
 log = structlog.get_logger(__name__)
@@ -56,7 +58,7 @@ def _look(activity_id: int, times: dict[str, ServerTimes]) -> int:
         return 0
     record, states, kind, what = found
     if not kind:
-        return _move(record, states) or _ask_orders(record, times)
+        return _move(record, states) or _ask_postgres(record, times)
     if kind == "NOTED":
         _close_again(record, states)
         return 0
@@ -112,17 +114,27 @@ def _move(record: ActivityRecord, states: list[GateState | None]) -> int:
     return _stop_for_older_postgres(record, states, was=was, number=number)
 
 
-def _ask_orders(record: ActivityRecord, times: dict[str, ServerTimes]) -> int:
-    """Compare with the orders after a restart: the mark tells no copy younger than a round."""
+def _ask_postgres(record: ActivityRecord, times: dict[str, ServerTimes]) -> int:
+    """Compare with PostgreSQL after a restart: the mark tells no copy younger than a round."""
     server = gate().server_of(keys.mark(record.activity_id))
     if server not in times:
         times[server] = ServerTimes(*gate().server_times(server))
     reservation_id = forgotten_order(record, times[server])
-    if reservation_id is None:
+    if reservation_id is not None:
+        reason = f"reservation {reservation_id} has an order and is unknown at the gate"
+        return _note_copy(record.activity_id, reason)
+    operation_id = _forgotten_operation(record, times[server])
+    if operation_id is None:
         return 0
-    return _note_copy(
-        record.activity_id, f"reservation {reservation_id} has an order and is unknown at the gate"
-    )
+    return _note_copy(record.activity_id, f"the gate has forgotten operation {operation_id}")
+
+
+def _forgotten_operation(record: ActivityRecord, times: ServerTimes) -> str | None:
+    if times.now_ms > times.began_ms + SPAN_MS:
+        return None
+    since = datetime.fromtimestamp((times.began_ms - SPAN_MS) / 1000, tz=UTC)
+    epochs = {sku.sku_id: sku.epoch for sku in record.skus}
+    return forgotten_operation(activity_id=record.activity_id, epochs=epochs, since=since)
 
 
 def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> int:

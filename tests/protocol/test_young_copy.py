@@ -1,12 +1,12 @@
 """An older copy of Redis, younger than a step of the mark: its file has other witnesses.
 
-Rules `whole-copy` and `asked-orders` of docs/protocol.md. The mark's steps are as long as a round
-of its job, and a busy machine makes rounds long.
+Rules `whole-copy`, `asked-orders` and `asked-operations` of docs/protocol.md. The mark's steps are
+as long as a round of its job, and a busy machine makes rounds long.
 """
 
 import pytest
 
-from inventory import keys
+from inventory import keys, operations
 from inventory.contracts import ReserveCode
 from inventory.gate import ONE_SERVER, gate
 from orders.cancel_order import cancel_by_user
@@ -210,4 +210,87 @@ def test_what_a_forced_rebuild_gave_up_is_not_noted_once_more(store, restart):
     sale.deliver(forgotten)  # `--force`: nobody waited for it
 
     assert promised_too_much(sale) == 1
+    assert tick() == 0
+
+
+CHANGES = {
+    "stop": lambda sale: operations.request_stop(activity_id=sale.activity_id, reason="wrong"),
+    "pause": lambda sale: operations.request_pause(activity_id=sale.activity_id, reason="wrong"),
+    "edit": lambda sale: operations.request_edit(
+        activity_id=sale.activity_id, wish=operations.EditWish(max_open=7), reason="less"
+    ),
+    "cut": lambda sale: operations.request_cut(
+        activity_id=sale.activity_id, sku_id=sale.sku_id, units=2, reason="broken"
+    ),
+    "top-up": lambda sale: operations.request_top_up(
+        activity_id=sale.activity_id, sku_id=sale.sku_id, units=2, reason="found"
+    ),
+}
+
+
+def operated_sale():
+    """Return an open sale whose last changes of status were operators': their versions count."""
+    sale = open_sale(units=5)
+    CHANGES["pause"](sale)
+    operations.request_resume(activity_id=sale.activity_id, reason="go on")
+    tick()
+    return sale
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_a_restarted_redis_does_not_know_is_an_older_copy(store, restart, change):
+    sale = operated_sale()
+    store.copy()
+    CHANGES[change](sale)
+    store.come_back()
+    restart()
+    assert gate_status(sale) == "OPEN"
+
+    assert tick() == 1
+
+    assert gate_status(sale) == "CLOSED"
+    assert code(sale, "eva") is ReserveCode.CLOSED
+    (reason,) = rows("SELECT reason FROM inventory_rebuildrun")[0]
+    assert "forgotten operation op_" in reason
+    sweep_all(sale)
+    rebuild(sale)
+    assert_at_rest(sale)
+    assert tick() == 0  # the rebuild wrote the gate anew
+
+
+def test_without_asked_operations_a_stopped_sale_sells_on(store, restart, monkeypatch):
+    monkeypatch.setattr(mark_module, "forgotten_operation", lambda **_: None)
+    sale = operated_sale()
+    store.copy()
+    CHANGES["stop"](sale)
+    store.come_back()
+    restart()
+
+    assert tick() == 0
+    assert activity(sale)[0] == "CLOSED"
+    assert code(sale, "eva") is ReserveCode.RESERVED
+
+
+def test_a_restart_that_kept_every_change_is_no_loss(store, restart):
+    sale = operated_sale()
+    for change in ("top-up", "cut", "edit", "pause"):
+        CHANGES[change](sale)
+    operations.request_resume(activity_id=sale.activity_id, reason="and on")
+    restart()
+
+    assert [tick(), tick()] == [0, 0]
+    assert gate_status(sale) == "OPEN"
+
+
+def test_changes_from_before_a_rebuild_are_not_asked_for(store, restart):
+    sale = operated_sale()
+    for change in ("top-up", "cut", "edit"):
+        CHANGES[change](sale)
+    store.lose()
+    assert tick() == 1
+    rebuild(sale)
+    restart()
+
+    assert tick() == 0
+    CHANGES["stop"](sale)
     assert tick() == 0
