@@ -65,7 +65,9 @@ def _force(table, status, id_column):
     settled = status in SETTLED
     execute(
         f"UPDATE {table} SET status = %s, settled_at = CASE WHEN %s THEN now() END,"  # noqa: S608
-        " next_try_at = CASE WHEN %s THEN NULL ELSE now() END, submitted_at = now(),"
+        # Clearly due: the service reads its clock to the millisecond.
+        " next_try_at = CASE WHEN %s THEN NULL ELSE now() - interval '1 s' END,"
+        " submitted_at = now(),"
         f" {id_column} = CASE WHEN %s = 'SUCCEEDED' THEN 'x0' END",
         status,
         settled,
