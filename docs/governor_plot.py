@@ -1,6 +1,5 @@
 """Draws docs/images/governor.svg from the simulation: `python -m docs.governor_plot`."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,24 +16,30 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 760, 260, 60, 40
 _COLOURS: Final = {"off": "#b3261e", "on": "#0b57d0", "known": "#146c2e"}
 
 
-def curves() -> dict[str, list[Second]]:
-    """Return the three runs: no governor, one that has to learn, one that knows its capacity."""
-    means = Means(
+def means(*, drain_per_s: float = 0.0) -> Means:
+    """Return the governor's fixed numbers; with drain_per_s 0 it has to learn its capacity."""
+    return Means(
         groups=tuple((group.name, group.core) for group in enabled_groups()),
         order_group=CG_ORDER_CREATE,
         compensate_group=CG_INVENTORY_COMPENSATE,
+        drain_per_s=drain_per_s,
     )
 
-    def run(by: Means | None) -> list[Second]:
-        return simulate(
-            offered_per_s=OFFERED,
-            crowd_s=CROWD_S,
-            capacity_per_s=CAPACITY,
-            seconds=SECONDS,
-            means=by,
-        )
 
-    return {"off": run(None), "on": run(means), "known": run(replace(means, drain_per_s=CAPACITY))}
+def run(by: Means | None) -> list[Second]:
+    """Let the crowd come; None is no governor."""
+    return simulate(
+        offered_per_s=OFFERED,
+        crowd_s=CROWD_S,
+        capacity_per_s=CAPACITY,
+        seconds=SECONDS,
+        means=by,
+    )
+
+
+def curves() -> dict[str, list[Second]]:
+    """Return the three runs: no governor, one that has to learn, one that knows its capacity."""
+    return {"off": run(None), "on": run(means()), "known": run(means(drain_per_s=CAPACITY))}
 
 
 def draw() -> str:

@@ -9,7 +9,7 @@
     high, reservations near their end, no headroom: fail closed
 
 Entry is bounded before anything lags: at nine tenths of what the consumers are known to drain, with
-a burst that they work off within half of the SLO. Feedback alone would be seconds late.
+a burst that they work off within a quarter of the SLO. Feedback alone would be seconds late.
 Source: docs/governor.md.
 """
 
@@ -29,7 +29,9 @@ _STEADY_SHARE: Final = 0.9
 _THROTTLE_SHARE: Final = 0.7
 _CRITICAL_SHARE: Final = 0.4
 _HOLD_SHARE: Final = 0.05
-_BURST_OF_SLO: Final = 0.5
+# A crowd at the door costs the consumers CPU: a capacity known from a quiet hour may be half too
+# high, and the burst must still become orders in time.
+_BURST_OF_SLO: Final = 0.25
 _LEAST_OPEN: Final = 100
 
 

@@ -147,10 +147,10 @@ def test_entry_is_bounded_before_anything_lags_once_the_capacity_is_known():
     run = Run(means=replace(MEANS, drain_per_s=4_000))
     view = run.see(WELL)
     assert (view.level, view.entry_rate) == (Level.NORMAL, 3_600)
-    # the burst of half the SLO is worked off within it
-    assert view.entry_burst == 4_000 * 1.5
+    # the burst of a quarter of the SLO is worked off within it
+    assert view.entry_burst == 4_000 * 0.75
     # and shrinks by what lags already
-    assert run.see(replace(WELL, lag_s=0.4)).entry_burst == pytest.approx(4_000 * 1.1)
+    assert run.see(replace(WELL, lag_s=0.4)).entry_burst == pytest.approx(4_000 * 0.35)
 
 
 def test_operators_own_limit_is_never_exceeded():
