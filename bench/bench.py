@@ -110,7 +110,7 @@ class Bench:
     def tear_down(self) -> None:
         """Stop everything."""
         self.rig.stop_processes()
-        self.rig.stop_servers()
+        self.rig.stop_servers(force=True)  # the next run begins with an empty stack
 
     def say(self, text: str) -> None:
         """Tell what happens now."""

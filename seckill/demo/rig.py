@@ -152,12 +152,16 @@ class Rig:
         if supervisor is not None:
             supervisor.stop()
 
-    def stop_servers(self) -> None:
-        """Stop the servers that were not up before; safe to call when none was started."""
+    def stop_servers(self, *, force: bool = False) -> None:
+        """Stop the servers that were not up before; safe to call when none was started.
+
+        Args:
+            force: by SIGKILL, when nobody needs the data.
+        """
         if self._before is None:
             return
         if not self._before:
-            self.stack.down()
+            self.stack.down(force=force)
             return
         for name in reversed(self.stack.wanted):
             if name not in self._before:

@@ -15,4 +15,4 @@ def private_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(tmp_path_factory.mktemp("rocketmq"), environ=shared)
     stack.up()
     yield stack
-    stack.down()
+    stack.down(force=True)  # nobody needs the data
