@@ -136,7 +136,7 @@ def test_clients_work_again_within_5_s_of_a_restart(rig: Rig, service: str) -> N
     _wait(
         lambda: any(at > killed_at and r.outcome != "CONFIRMED" for at, r in rig.results),
         "a send that noticed",
-        timeout_s=10,
+        timeout_s=30,
     )
 
     rig.stack.start(service)
