@@ -4,11 +4,12 @@ Liveness first: with all faults gone, everything accepted reaches an end state i
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db import Error as DatabaseFailure
 from django.db import connection
+from ulid import ULID
 
 from chaos import desk
 from chaos.catalogue import Excuse
@@ -124,6 +125,7 @@ def breaches(
     *,
     activity_id: int,
     promised: Mapping[str, str],
+    renewed: Sequence[tuple[str, str]],
     excuses: frozenset[Excuse],
     items_after: int,
     returned_ms: int,
@@ -134,6 +136,7 @@ def breaches(
     Args:
         activity_id: the sale.
         promised: reservations that buyers were told to have, with the status of the answer.
+        renewed: reservations of one key: the first, and another that the same key got later.
         excuses: what this seed's faults may cost.
         items_after: quarantine rows above this id are this seed's.
         returned_ms: when Redis came back with less than it had, epoch ms; 0 = never.
@@ -150,6 +153,7 @@ def breaches(
     lost, excused = _fates(promised, excuses, copy_taken_ms)
     found += lost
     found += _rejects(activity_id, excuses, returned_ms, excused)
+    found += _renewals(renewed, excuses, returned_ms, copy_taken_ms, excused)
     with connection.cursor() as cursor:
         cursor.execute(_EFFECTS, {"a": activity_id})
         settled, kept = cursor.fetchone()
@@ -174,8 +178,6 @@ def _fates(
     promised: Mapping[str, str], excuses: frozenset[Excuse], copy_taken_ms: int
 ) -> tuple[list[str], dict[str, int]]:
     """What became of every promise: an order, a reason, an open ticket; else it is lost."""
-    from ulid import ULID
-
     with connection.cursor() as cursor:
         cursor.execute(_FATES, (sorted(promised),))
         fates = cursor.fetchall()
@@ -184,10 +186,9 @@ def _fates(
     for reservation_id, outcome, reason, held in fates:
         if outcome == "ORDERED" or (outcome == "REJECTED" and reason) or held:
             continue
-        born_ms = ULID.from_str(reservation_id.removeprefix("rsv_")).milliseconds
         # Only the PENDING ones, younger than the copy, lived by Redis alone.
         by_redis_alone = Excuse.LOSS in excuses and promised[reservation_id] != "QUEUED"
-        if by_redis_alone and born_ms >= copy_taken_ms - 1_000:
+        if by_redis_alone and _born_ms(reservation_id) >= copy_taken_ms - 1_000:
             excused["pending_lost"] = excused.get("pending_lost", 0) + 1
             continue
         lost.append(f"lost: {reservation_id} was told {promised[reservation_id]}")
@@ -215,3 +216,25 @@ def _rejects(
         else:
             found.append(f"rejected: {reservation_id} {reason}")
     return found
+
+
+def _renewals(
+    renewed: Sequence[tuple[str, str]],
+    excuses: frozenset[Excuse],
+    returned_ms: int,
+    copy_taken_ms: int,
+    excused: dict[str, int],
+) -> list[str]:
+    """A key names one reservation for ever, but for what a Redis that came back has forgotten."""
+    found = []
+    for first, second in renewed:
+        forgotten = Excuse.LOSS in excuses and _born_ms(first) >= copy_taken_ms - 1_000
+        if forgotten and 0 < returned_ms <= _born_ms(second) + 1_000:
+            excused["key_forgotten"] = excused.get("key_forgotten", 0) + 1
+        else:
+            found.append(f"the key of {first} gave {second}, too")
+    return found
+
+
+def _born_ms(reservation_id: str) -> int:
+    return ULID.from_str(reservation_id.removeprefix("rsv_")).milliseconds

@@ -102,6 +102,7 @@ def run(machine: Machine, plan: Plan) -> Verdict:
     found, verdict.excused = rest.breaches(
         activity_id=activity_id,
         promised=crowd.told.promised,
+        renewed=crowd.told.renewed,
         excuses=plan.excuses,
         items_after=items_after,
         returned_ms=scene.redis_returned_ms,
@@ -180,6 +181,7 @@ def prove(machine: Machine, plan: Plan) -> list[str]:
     found, _ = rest.breaches(
         activity_id=activity_id,
         promised={"rsv_01M8NFNFWS5RRD1AMRCCV0TTTS": "QUEUED"},
+        renewed=(),
         excuses=frozenset(),
         items_after=items_after,
         returned_ms=0,

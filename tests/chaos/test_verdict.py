@@ -101,6 +101,27 @@ def test_a_reject_needs_an_excuse(
     assert (found, counted) == wanted
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "excuse", "excused"),
+    [
+        (2_000, 4_000, Excuse.LOSS, True),
+        (2_000, 4_000, Excuse.NOTHING, False),
+        (-3_000, 4_000, Excuse.LOSS, False),  # the copy knows it
+        (500, 1_500, Excuse.LOSS, False),  # Redis had not come back
+    ],
+)
+def test_a_key_names_one_reservation_but_for_what_a_copy_forgot(
+    first: int, second: int, excuse: Excuse, excused: bool
+) -> None:
+    copied_ms = time.time_ns() // 1_000_000
+    pair = tuple(f"rsv_{ULID.from_timestamp((copied_ms + ms) / 1000)}" for ms in (first, second))
+    counted: dict[str, int] = {}
+
+    found = rest._renewals([pair], frozenset({excuse}), copied_ms + 3_000, copied_ms, counted)
+
+    assert (len(found), counted) == ((0, {"key_forgotten": 1}) if excused else (1, {}))
+
+
 def test_a_compensated_buyer_needs_a_message_that_died() -> None:
     sale = open_sale()
     dead, alive = rejected(sale, "ann", "COMPENSATED"), rejected(sale, "bob", "COMPENSATED")
