@@ -132,6 +132,9 @@ class Broker(RocketMQProgram):
                 "storePathRootDir": store,
                 "storePathCommitLog": store / "commitlog",
                 "flushDiskType": "SYNC_FLUSH",
+                # A byte written through the memory map makes the kernel write the whole page around
+                # it, up to 2 MB on file systems with large folios: 6 GB a minute for 80 MB.
+                "writeWithoutMmap": "true",
                 "mappedFileSizeCommitLog": 67108864,
                 "mappedFileSizeConsumeQueue": 600000,
                 "mappedFileSizeTimerLog": 10485760,
@@ -146,6 +149,9 @@ class Broker(RocketMQProgram):
                 "autoCreateSubscriptionGroup": "false",
                 # receiving with an invisible time (POP) and delayed messages need it
                 "timerWheelEnable": "true",
+                # Receipts that are acked in time are matched in memory instead of written, flushed,
+                # and read again: a fifth more orders. A killed broker delivers them once more.
+                "enablePopBufferMerge": "true",
                 # each flush compares its 38 MB byte by byte, 14 % of a core at the default of 1 s;
                 # what a crash loses of the wheel is read again from the log
                 "timerFlushIntervalMs": 10000,
