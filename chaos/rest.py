@@ -24,8 +24,8 @@ from orders.payments.money import compare_book
 
 REST_S: Final = 120.0
 _POLL_S: Final = 0.3
-# An order rests in PAYING after a declined payment, until its buyer tries again or its time is over;
-# that step has no event. A payment under way has a line of its own.
+# An order rests in PAYING after a declined payment, until its buyer tries again or its time is
+# over; that step has no event. A payment under way has a line of its own.
 _IN_MOTION: Final = """
 SELECT (SELECT count(*) FROM orders_reservation
          WHERE activity_id = %(a)s AND release_state = 'DUE'),
