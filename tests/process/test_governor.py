@@ -119,8 +119,8 @@ def test_a_locked_stock_row_closes_the_door_and_opens_it_again(
     )
     closed = [level for _, level in changes].index("FAIL_CLOSED")
     opened = [after for before, after in changes[closed + 1 :] if before in ("FAIL_CLOSED", "HOLD")]
-    assert opened  # by steps, never at one stroke
-    assert set(opened) <= {"HOLD", "RAMP", "FAIL_CLOSED"}
+    assert opened  # by steps: to what the lag asks for, or to RAMP; never at one stroke
+    assert "NORMAL" not in opened
 
 
 def test_a_paused_database_closes_the_door_and_opens_it_again(
