@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_poison_row_starves_nobody(
     broker: MemoryBroker, make_relay: Callable[..., Relay]
 ) -> None:
-    """Case 30: the oldest row can never be sent; 500 good ones do not wait for it."""
+    """Case 30: the oldest row can never be sent; 500 good ones are out within 2 s."""
     poison = event(body=b'"' + b"x" * MAX_BODY + b'"')
     good = [event() for _ in range(500)]
     add([poison, *good])
@@ -47,13 +47,13 @@ def test_a_poison_row_starves_nobody(
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 500, within_s=6)
-        eventually(lambda: not OutboxRow.objects.filter(state=0).exists(), within_s=6)
+        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 500, within_s=2)
+        eventually(lambda: not OutboxRow.objects.filter(state=0).exists(), within_s=2)
     finally:
         stop.set()
         thread.join(10)
 
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 4
     assert {m.message_id for m in broker.stored(ORDER_EVENT)} == {m.event_id for m in good}
     row = QuarantineRow.objects.get()
     assert (row.message_id, row.source, row.consumer_group) == (poison.event_id, "OUTBOX", "OUTBOX")
