@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from inventory.watch import WatchedSale, watched_sales
 from orders.database import fetch
-from orders.states import ENDED, OrderStatus
+from orders.states import ENDED, UNPAID
 
 _TIMEOUT_MS: Final = 3_000
 
@@ -43,9 +43,6 @@ class SaleNumbers:
     paid_units: int = 0
     released: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
-
-
-_UNPAID: Final = frozenset({OrderStatus.CREATED, OrderStatus.PAYING})
 
 
 def sale_numbers(limit: int) -> list[SaleNumbers]:
@@ -87,7 +84,7 @@ def _numbers(
         if status in ENDED:
             continue
         live[sku_id] = live.get(sku_id, 0) + units
-        if status in _UNPAID:
+        if status in UNPAID:
             unpaid_units += units
         else:
             paid_units += units

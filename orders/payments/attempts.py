@@ -34,11 +34,10 @@ from orders.payments.states import (
     RefundReason,
     sources,
 )
-from orders.states import CancelReason, OrderStatus
+from orders.states import UNPAID, CancelReason, OrderStatus
 
 log = structlog.get_logger(__name__)
 
-PAYABLE: Final = (OrderStatus.CREATED, OrderStatus.PAYING)
 MISMATCH_RETRY: Final = timedelta(hours=1)
 
 
@@ -91,7 +90,7 @@ def _record(*, order_id: str, user_id: str, provider: PaymentProvider) -> Attemp
         order = Order.objects.select_for_update(no_key=True).filter(pk=order_id).first()
         if order is None or order.user_id != user_id:
             raise OrderNotFound(order_id)
-        if order.status not in PAYABLE:
+        if order.status not in UNPAID:
             raise OrderStateConflict(order.status)
         attempts = list(PaymentAttempt.objects.filter(order_id=order_id).values_list("status"))
         if any(status in ATTEMPT_OPEN for (status,) in attempts):
@@ -277,7 +276,7 @@ def may_resend(attempt: Attempt, *, window_s: int) -> bool:
         if now - row.submitted_at >= timedelta(seconds=window_s):
             fail(attempt_id=row.attempt_id, error_class="NOT_FOUND", now=now)
             return False
-        if order.status not in PAYABLE or row.status == AttemptStatus.SUBMITTED:
+        if order.status not in UNPAID or row.status == AttemptStatus.SUBMITTED:
             _unknown(row.attempt_id, "NOT_FOUND", now)
             return False
         PaymentAttempt.objects.filter(pk=row.attempt_id).update(
