@@ -63,12 +63,12 @@ class IdleWait:
         return wait
 
 
-def lane_must_wait(*, lane_is_timeouts: bool, order_members: int, order_lag_s: float) -> bool:
-    """Tell whether a lane waits for the order group: timeouts do, while its live members lag.
+def timeouts_must_wait(*, order_members: int, order_lag_s: float) -> bool:
+    """Tell whether cancel triggers wait: while live members of the order group lag.
 
     Without a live member nobody competes for the database, so nothing waits.
     """
-    return lane_is_timeouts and order_members > 0 and order_lag_s > LANE_TIMEOUTS_LAG_S
+    return order_members > 0 and order_lag_s > LANE_TIMEOUTS_LAG_S
 
 
 @dataclass(slots=True)

@@ -38,6 +38,22 @@ RETURNING o.id, o.created_at, o.topic, o.tag, o.event_id, o.keys, o.payload, o.p
     o.deliver_at_ms, o.attempts, o.max_attempts, o.replay_id
 """
 
+# Whether a lane fills fast now, and how long its oldest row has been due; on the index of due rows.
+_RUSH: Final = """
+SELECT (
+    SELECT count(*) FROM (
+        SELECT 1 FROM messaging_outbox
+        WHERE state = 0 AND lane = %s AND available_at > now() - interval '1 second'
+            AND available_at <= now() AND created_at < now() + interval '1 day'
+        LIMIT %s) AS fresh
+), (
+    SELECT coalesce(extract(epoch FROM now() - min(available_at)), 0)::float8
+    FROM messaging_outbox
+    WHERE state = 0 AND lane = %s AND available_at <= now()
+        AND created_at < now() + interval '1 day'
+)
+"""
+
 # Published for certain.
 _SENT: Final = """
 UPDATE messaging_outbox AS o SET state = 1, sent_at = clock_timestamp(), last_error = ''
@@ -122,6 +138,23 @@ def claim(
         rows = [_row(values) for values in cursor.fetchall()]
     rows.sort(key=lambda row: row.id)
     return rows
+
+
+def is_rushing(*, lane: int, per_s: int, wait_s: float) -> bool:
+    """Tell whether a lane's rows may wait for the end of a rush.
+
+    Args:
+        lane: one of the lanes.
+        per_s: so many rows that became due within the last second are a rush.
+        wait_s: no row waits longer.
+
+    Cost:
+        One statement.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_RUSH, [lane, per_s, lane])
+        fresh, oldest_s = cursor.fetchone()
+    return bool(fresh >= per_s and oldest_s < wait_s)
 
 
 def mark_sent(rows: Sequence[ClaimedRow], *, token: uuid.UUID) -> int:

@@ -1,8 +1,9 @@
 """The sender's loops: one or more threads a lane, and one that keeps the gauges.
 
 A full claim loops at once. After any other, 100 ms of rows gather: a claim and a send cost much the
-same for one row as for many; empty claims double that to 250 ms. The lane of timeouts waits while
-the order group lags over a second: orders first.
+same for one row as for many; empty claims double that to 250 ms. Orders first: the lane of timeouts
+waits while the order group lags over a second, the lane of events while a rush makes many of them,
+for a while.
 """
 
 import time
@@ -13,8 +14,8 @@ from django.conf import settings
 from django.db import Error as DatabaseFailure
 from django.db import connection
 
-from messaging import metrics, partitions, selectors
-from messaging.backpressure import Backoff, IdleWait, lane_must_wait
+from messaging import metrics, outbox_rows, partitions, selectors
+from messaging.backpressure import Backoff, IdleWait, timeouts_must_wait
 from messaging.broker.base import Broker
 from messaging.broker_metrics import keep_backlogs
 from messaging.outbox import LANE_COMPENSATE, LANE_EVENTS, LANE_TIMEOUTS
@@ -70,6 +71,7 @@ class LaneLoop:
         self._once = once
         self._idle = IdleWait()
         self._backoff = Backoff()
+        self._found = 0  # rows of the last claim
         self._lag_read_at = 0.0
         self._lag = selectors.GroupLag(members=0, lag_s=0.0, drain_per_s=0.0)
 
@@ -84,6 +86,7 @@ class LaneLoop:
                     stop.wait(_LAG_CHECK_S)
                     continue
                 claimed = self._relay.run_round(lane=self._lane, limit=_LIMIT[self._lane])
+                self._found = claimed
                 sent += claimed
                 self._backoff.reset()
                 pulse.report(LoopState.RUNNING, lane=self._lane, claimed=sent)
@@ -99,12 +102,18 @@ class LaneLoop:
 
     def _must_wait(self) -> bool:
         """Tell whether this lane lets the order group go first."""
-        if self._lane != LANE_TIMEOUTS or self._once:
+        if self._once:
             return False
-        orders = self._order_lag()
-        return lane_must_wait(
-            lane_is_timeouts=True, order_members=orders.members, order_lag_s=orders.lag_s
-        )
+        if self._lane == LANE_EVENTS:
+            # An event costs sender, broker, its groups and PostgreSQL as much as its order did.
+            wait_s = settings.SECKILL_EVENT_WAIT_S
+            return self._found > 0 < wait_s and outbox_rows.is_rushing(
+                lane=LANE_EVENTS, per_s=settings.SECKILL_RUSH_RATE, wait_s=wait_s
+            )
+        if self._lane == LANE_TIMEOUTS:
+            orders = self._order_lag()
+            return timeouts_must_wait(order_members=orders.members, order_lag_s=orders.lag_s)
+        return False
 
     def _gather_s(self) -> float:
         """How long rows gather: while orders are behind, their events may be as far behind."""

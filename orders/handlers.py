@@ -4,7 +4,7 @@ A body that cannot be decoded is a quarantine decision for that message alone; w
 raises rolls its batch back and is classified by the consumer loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -63,13 +63,30 @@ class DecodingHandler(Generic[T]):
 
 
 class OrderCreateHandler(DecodingHandler[CreateOrder]):
-    """ORDER_CREATE → the order transaction."""
+    """ORDER_CREATE → the order transaction.
+
+    Args:
+        announce: called with what became an order, once that is committed; must not raise.
+    """
+
+    def __init__(
+        self,
+        decoder: StrictDecoder[CreateOrder],
+        *,
+        announce: Callable[[Sequence[CreateOrder]], None],
+    ) -> None:
+        super().__init__(decoder)
+        self._announce = announce
 
     def apply(self, batch: Sequence[tuple[ReceivedMessage, CreateOrder]]) -> Sequence[Decision]:
         """Make orders or rejects."""
-        return create_orders(
+        decisions = create_orders(
             [Incoming(message=m, delivery_attempt=r.delivery_attempt) for r, m in batch]
         )
+        self._announce(
+            [m for (_, m), decision in zip(batch, decisions, strict=True) if decision == DONE]
+        )
+        return decisions
 
     def facts(self, message: ReceivedMessage) -> BodyFacts | None:
         """Find at the gate what a body does not tell, so that its quarantine row can hold it."""
@@ -141,7 +158,9 @@ class ProjectionHandler(DecodingHandler[OrderEvent]):
         return [DONE] * len(batch)
 
 
-ORDER_CREATE_HANDLER: Final = OrderCreateHandler(create_order_decoder)
+ORDER_CREATE_HANDLER: Final = OrderCreateHandler(
+    create_order_decoder, announce=projection.Announcer()
+)
 ORDER_TIMEOUT_HANDLER: Final = OrderTimeoutHandler(cancel_decoder)
 RELEASE_HANDLER: Final = ReleaseHandler(release_decoder)
 PROJECTION_HANDLER: Final = ProjectionHandler(order_event_decoder)

@@ -1,9 +1,12 @@
 """The Redis half of the projection: what was ordered is confirmed at the gate, buyers are told.
 
-`confirm` answered RETRY (a rebuild runs) is acked all the same: the sweep makes up for it past
-valid_until. So does it when an event never arrives.
+The order consumer announces what it has committed (`announce`), so that nobody waits for the event,
+which may be held back in a rush; the event does it where that failed. `confirm` answered RETRY (a
+rebuild runs) is acked all the same: the sweep makes up for it past valid_until. So does it when an
+event never arrives.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -18,9 +21,12 @@ from inventory.errors import GateUnavailable
 from inventory.gate import gate
 from messaging.errors import TransientError
 from orders import metrics
-from orders.contracts import ORDER_CREATED, ORDER_REJECTED, OrderEvent
+from orders.contracts import ORDER_CREATED, ORDER_REJECTED, CreateOrder, OrderEvent
 from orders.reject_order import KnownReservation
+from orders.states import OrderStatus
 from orders.status import of_order, of_reject
+
+_SILENCE_S: Final = 5.0  # so long nothing is announced after Redis did not answer
 
 log = structlog.get_logger(__name__)
 
@@ -38,8 +44,37 @@ class StatusChange(msgspec.Struct, frozen=True, kw_only=True):
 _encoder: Final = msgspec.json.Encoder()
 
 
+class Announcer:
+    """Tells gate and waiting buyers of new orders at once, ahead of their events; best effort."""
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+
+    def __call__(self, made: Sequence[CreateOrder]) -> None:
+        """Confirm and publish orders that were just committed; without Redis their events do it.
+
+        Cost: for each activity one Lua call and one pipelined publish. A Redis that does not
+        answer holds up one batch, not every one: the next try is 5 s later.
+        """
+        if time.monotonic() < self._silent_until:
+            return
+        by_activity: dict[int, list[CreateOrder]] = defaultdict(list)
+        for message in made:
+            by_activity[message.activity_id].append(message)
+        try:
+            for activity_id, group in sorted(by_activity.items()):
+                confirm(activity_id, [(m.sku_id, m.reservation_id) for m in group])
+                gate().run(_publish(activity_id, [_new_order(message) for message in group]))
+        except GateUnavailable:
+            self._silent_until = time.monotonic() + _SILENCE_S
+            metrics.CONFIRM.labels(result="unavailable").inc()
+            log.warning("orders_not_announced", activities=sorted(by_activity))
+
+
 def project(events: Sequence[OrderEvent]) -> None:
     """Confirm what was ordered, then publish every change on its activity's channel.
+
+    What the gate holds as CONFIRMED already was announced, and is not published once more.
 
     Raises:
         TransientError: Redis cannot be reached: receive nothing until it can.
@@ -51,11 +86,15 @@ def project(events: Sequence[OrderEvent]) -> None:
         by_activity[event.activity_id].append(event)
     try:
         for activity_id, group in sorted(by_activity.items()):
-            confirm(
-                activity_id,
-                [(e.sku_id, e.reservation_id) for e in group if e.event_type == ORDER_CREATED],
-            )
-            gate().run(_publish(activity_id, [_change(event) for event in group]))
+            created = [event for event in group if event.event_type == ORDER_CREATED]
+            codes = confirm(activity_id, [(e.sku_id, e.reservation_id) for e in created])
+            announced = {
+                event.event_id
+                for event, code in zip(created, codes, strict=True)
+                if code is ConfirmCode.ALREADY
+            }
+            news = [_change(event) for event in group if event.event_id not in announced]
+            gate().run(_publish(activity_id, news))
     except GateUnavailable as error:
         raise TransientError("the gate cannot be reached") from error
 
@@ -93,6 +132,16 @@ def _publish(activity_id: int, changes: Sequence[StatusChange]) -> Call[None]:
     return Call(
         commands=tuple(("PUBLISH", channel, _encoder.encode(c).decode()) for c in changes),
         parse=lambda _: None,
+    )
+
+
+def _new_order(message: CreateOrder) -> StatusChange:
+    return StatusChange(
+        reservation_id=message.reservation_id,
+        order_id=message.order_id,
+        status=of_order(OrderStatus.CREATED).value,
+        reason="",
+        version=1,
     )
 
 

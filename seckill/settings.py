@@ -121,6 +121,9 @@ try:
     SECKILL_LOCK_TIMEOUT_MS: int = env.int("SECKILL_LOCK_TIMEOUT_MS", 2_000)
     SECKILL_ACK_TIMEOUT_MS: int = env.int("SECKILL_ACK_TIMEOUT_MS", 3_000)
     SECKILL_PUBLISH_TIMEOUT_MS: int = env.int("SECKILL_PUBLISH_TIMEOUT_MS", 3_000)
+    # In a rush (so many events a second) events wait for its end, no longer than this.
+    SECKILL_RUSH_RATE: int = env.int("SECKILL_RUSH_RATE", 200)
+    SECKILL_EVENT_WAIT_S: float = env.float("SECKILL_EVENT_WAIT_S", 15.0)
     SECKILL_OUTBOX_LEASE_S: int = env.int("SECKILL_OUTBOX_LEASE_S", 15)
     SECKILL_OUTBOX_MAX_ATTEMPTS: int = env.int("SECKILL_OUTBOX_MAX_ATTEMPTS", 20)
     SECKILL_SIGTERM_GRACE_S: int = env.int("SECKILL_SIGTERM_GRACE_S", 10)

@@ -2,12 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
+from pytest_django import Settings
 
-from messaging import outbox
+from messaging import outbox, outbox_rows, sender
 from messaging.broker.memory import MAX_BODY, MemoryBroker
 from messaging.models import OutboxRow, QuarantineRow
 from messaging.outbox import LANE_EVENTS, LANE_TIMEOUTS
@@ -27,16 +29,9 @@ from tests.integration.messaging.messages import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_poison_row_starves_nobody(
-    broker: MemoryBroker, make_relay: Callable[..., Relay]
-) -> None:
-    """Case 30: the oldest row can never be sent; 500 good ones are out within 2 s."""
-    poison = event(body=b'"' + b"x" * MAX_BODY + b'"')
-    good = [event() for _ in range(500)]
-    add([poison, *good])
-    started = time.monotonic()
+@contextmanager
+def running(loop: LaneLoop) -> Iterator[Pulse]:
     stop, pulse = StopSignal(), Pulse()
-    loop = LaneLoop(make_relay(broker.producer()), lane=LANE_EVENTS)
 
     def run() -> None:
         try:
@@ -47,11 +42,24 @@ def test_a_poison_row_starves_nobody(
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 500, within_s=2)
-        eventually(lambda: not OutboxRow.objects.filter(state=0).exists(), within_s=2)
+        yield pulse
     finally:
         stop.set()
         thread.join(10)
+
+
+def test_a_poison_row_starves_nobody(
+    broker: MemoryBroker, make_relay: Callable[..., Relay], settings: Settings
+) -> None:
+    """Case 30: the oldest row can never be sent; 500 good ones are out within 2 s."""
+    settings.SECKILL_EVENT_WAIT_S = 0  # a rush is another test's matter
+    poison = event(body=b'"' + b"x" * MAX_BODY + b'"')
+    good = [event() for _ in range(500)]
+    add([poison, *good])
+    started = time.monotonic()
+    with running(LaneLoop(make_relay(broker.producer()), lane=LANE_EVENTS)):
+        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 500, within_s=2)
+        eventually(lambda: not OutboxRow.objects.filter(state=0).exists(), within_s=2)
 
     assert time.monotonic() - started < 4
     assert {m.message_id for m in broker.stored(ORDER_EVENT)} == {m.event_id for m in good}
@@ -87,7 +95,51 @@ def test_a_restarted_database_never_sticks_the_sender(broker: MemoryBroker) -> N
     assert len({m.message_id for m in broker.stored(ORDER_EVENT)}) == 3
 
 
-def test_timeouts_wait_while_live_order_consumers_lag(broker: MemoryBroker) -> None:
+def test_events_wait_while_there_is_a_rush(
+    broker: MemoryBroker, make_relay: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rush = threading.Event()
+    rush.set()
+    monkeypatch.setattr(outbox_rows, "is_rushing", lambda **_: rush.is_set())
+    monkeypatch.setitem(sender._LIMIT, LANE_EVENTS, 10)
+    add([event() for _ in range(25)])
+    with running(LaneLoop(make_relay(broker.producer()), lane=LANE_EVENTS)) as pulse:
+        eventually(lambda: pulse.snapshot()[0] is LoopState.WAITING)
+        assert len(broker.stored(ORDER_EVENT)) == 10  # it noticed by a claim that found rows
+        rush.clear()
+        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 25)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "older_s", "rushing"),
+    [
+        (20, [], True),
+        (19, [], False),
+        (19, [30], False),  # what has been due for longer does not count
+        (20, [30], True),
+        (20, [61], False),  # somebody has waited long enough
+    ],
+)
+def test_a_rush_is_many_rows_in_a_second_and_nobody_waits_too_long(
+    fresh: int, older_s: list[int], rushing: bool
+) -> None:
+    with transaction.atomic():  # now() is the transaction's: the fresh ones do not age
+        add([event() for _ in range(len(older_s))])
+        with connection.cursor() as cursor:
+            for seconds in older_s:
+                cursor.execute(
+                    "UPDATE messaging_outbox SET available_at = now() - %s * interval '1 second'",
+                    [seconds],
+                )
+        add([event() for _ in range(fresh)])
+        add([timeout_message() for _ in range(30)])  # another lane
+
+        assert outbox_rows.is_rushing(lane=LANE_EVENTS, per_s=20, wait_s=60) is rushing
+
+
+def test_timeouts_wait_while_live_order_consumers_lag(
+    broker: MemoryBroker, make_relay: Callable[..., Relay]
+) -> None:
     add([timeout_message()])
     with connection.cursor() as cursor:
         cursor.execute(
@@ -96,25 +148,10 @@ def test_timeouts_wait_while_live_order_consumers_lag(broker: MemoryBroker) -> N
             " now() + interval '60 s', 'RUNNING', '{\"lag_s\": 3}')",
             [CG_ORDER_CREATE],
         )
-    stop, pulse = StopSignal(), Pulse()
-    relay = Relay(broker.producer(), lease_s=10, timeout_ms=1000)
-    loop = LaneLoop(relay, lane=LANE_TIMEOUTS)
-
-    def run() -> None:
-        try:
-            loop.run(stop, pulse)
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    relay = make_relay(broker.producer())
+    with running(LaneLoop(relay, lane=LANE_TIMEOUTS)) as pulse:
         eventually(lambda: pulse.snapshot()[0] is LoopState.WAITING)
         assert broker.stored(ORDER_TIMEOUT) == []
         with connection.cursor() as cursor:
             cursor.execute("UPDATE messaging_heartbeat SET detail = '{\"lag_s\": 0.5}'")
         eventually(lambda: len(broker.stored(ORDER_TIMEOUT)) == 1)
-    finally:
-        stop.set()
-        thread.join(10)
-        relay.close()

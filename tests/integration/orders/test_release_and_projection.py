@@ -8,13 +8,20 @@ from django.conf import settings
 
 from inventory import keys
 from inventory.errors import GateUnavailable
-from messaging.disposition import DONE, DUPLICATE
+from messaging.disposition import DONE, DUPLICATE, rejected
 from messaging.errors import TransientError
 from messaging.topology import ORDER_EVENT
-from orders import release
+from orders import projection, release
 from orders.cancel_order import cancel_by_user
-from orders.handlers import PROJECTION_HANDLER, RELEASE_HANDLER
+from orders.contracts import create_order_decoder
+from orders.handlers import (
+    ORDER_CREATE_HANDLER,
+    PROJECTION_HANDLER,
+    RELEASE_HANDLER,
+    OrderCreateHandler,
+)
 from tests.fixtures.sales import (
+    create_message,
     open_sale,
     outbox_messages,
     run_projection,
@@ -183,6 +190,66 @@ def test_every_change_is_published_with_its_version():
         }
         for status, reason, version in [("ORDERED", "", 1), ("CANCELED", "USER", 2)]
     ]
+
+
+def test_a_new_order_is_announced_at_once_and_its_event_says_it_no_second_time():
+    sale = open_sale()
+    reservation = sale.reserve("ann")
+    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
+    with client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe(keys.events_channel(sale.activity_id))
+        listener.get_message(timeout=5)
+
+        assert ORDER_CREATE_HANDLER.handle([create_message(reservation)]) == [DONE]
+
+        assert (sale.gate_status(reservation), sale.open_ids()) == ("CONFIRMED", set())
+        assert json.loads(listener.get_message(timeout=5)["data"]) == {
+            "reservation_id": reservation.reservation_id,
+            "order_id": reservation.order_id,
+            "status": "ORDERED",
+            "reason": "",
+            "version": 1,
+        }
+        cancel_by_user(order_id=reservation.order_id, user_id="ann")
+        assert run_projection() == [DONE, DONE]
+        assert json.loads(listener.get_message(timeout=5)["data"])["version"] == 2
+    client.close()
+
+
+def test_without_redis_orders_are_made_and_their_events_confirm_them(monkeypatch):
+    sale = open_sale()
+    first, second = sale.reserve("ann"), sale.reserve("bob")
+    tried = []
+
+    class Away:
+        def run(self, call):
+            tried.append(call)
+            raise GateUnavailable("away")
+
+    monkeypatch.setattr(projection, "gate", Away)
+    handler = OrderCreateHandler(create_order_decoder, announce=projection.Announcer())
+    assert handler.handle([create_message(first)]) == [DONE]
+    assert handler.handle([create_message(second)]) == [DONE]
+    assert len(tried) == 1  # a Redis that does not answer costs a time-out now and then, no more
+    assert sale.gate_status(first) == sale.gate_status(second) == "RESERVED"
+    monkeypatch.undo()
+
+    assert run_projection() == [DONE, DONE]
+
+    assert sale.gate_status(first) == sale.gate_status(second) == "CONFIRMED"
+
+
+def test_rejects_are_not_announced_as_orders():
+    sale = open_sale(units=1)
+    reservation = sale.reserve("ann")
+    execute("UPDATE inventory_stock SET available = 0")
+    told = []
+    handler = OrderCreateHandler(create_order_decoder, announce=told.append)
+
+    (decision,) = handler.handle([create_message(reservation)])
+
+    assert decision == rejected("NO_FINAL_STOCK")
+    assert told == [[]]
 
 
 def test_a_reject_is_published_as_expired():

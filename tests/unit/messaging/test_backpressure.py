@@ -9,7 +9,7 @@ from messaging.backpressure import (
     IdleWait,
     QuarantineBreaker,
     TopicBreaker,
-    lane_must_wait,
+    timeouts_must_wait,
 )
 
 
@@ -37,20 +37,17 @@ def test_a_full_claim_loops_at_once_others_wait_ever_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeouts", "members", "lag_s", "waits"),
+    ("members", "lag_s", "waits"),
     [
-        (True, 1, 1.01, True),
-        (True, 1, 1.0, False),
-        (False, 1, 60.0, False),
-        (True, 0, 60.0, False),  # nobody consumes: nobody to make room for
+        (1, 1.01, True),
+        (1, 1.0, False),
+        (0, 60.0, False),  # nobody consumes: nobody to make room for
     ],
 )
-def test_only_timeouts_wait_for_live_order_consumers_that_lag(
-    timeouts: bool, members: int, lag_s: float, waits: bool
+def test_timeouts_wait_for_live_order_consumers_that_lag(
+    members: int, lag_s: float, waits: bool
 ) -> None:
-    assert (
-        lane_must_wait(lane_is_timeouts=timeouts, order_members=members, order_lag_s=lag_s) is waits
-    )
+    assert timeouts_must_wait(order_members=members, order_lag_s=lag_s) is waits
 
 
 def test_a_topic_breaker_opens_probes_ever_later_and_closes_on_success() -> None:
