@@ -29,6 +29,7 @@ POINTS: Final = frozenset(
         "web.after_mark",
         "consumer.after_receive",
         "consumer.before_commit",  # the last statement ran, COMMIT did not
+        "consumer.before_announce",  # committed, gate and buyers do not know
         "consumer.after_commit",  # committed, not acked
         "sender.after_claim",
         "sender.after_publish",  # published, not marked

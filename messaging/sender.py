@@ -34,6 +34,7 @@ _THREADS: Final = (
 )
 _LAG_CHECK_S: Final = 0.25
 _GATHER_MAX_S: Final = 1.0
+_SLACK: Final = 4  # a rush is over below this part of the rate that made it one
 _GAUGES_S: Final = 5.0
 
 log = structlog.get_logger(__name__)
@@ -72,6 +73,7 @@ class LaneLoop:
         self._idle = IdleWait()
         self._backoff = Backoff()
         self._found = 0  # rows of the last claim
+        self._in_rush = False
         self._lag_read_at = 0.0
         self._lag = selectors.GroupLag(members=0, lag_s=0.0, drain_per_s=0.0)
 
@@ -105,15 +107,23 @@ class LaneLoop:
         if self._once:
             return False
         if self._lane == LANE_EVENTS:
-            # An event costs sender, broker, its groups and PostgreSQL as much as its order did.
-            wait_s = settings.SECKILL_EVENT_WAIT_S
-            return self._found > 0 < wait_s and outbox_rows.is_rushing(
-                lane=LANE_EVENTS, per_s=settings.SECKILL_RUSH_RATE, wait_s=wait_s
-            )
+            return self._is_rush()
         if self._lane == LANE_TIMEOUTS:
             orders = self._order_lag()
             return timeouts_must_wait(order_members=orders.members, order_lag_s=orders.lag_s)
         return False
+
+    def _is_rush(self) -> bool:
+        """Tell whether events wait: one costs sender, broker, groups and database an order's time.
+
+        A rush that slackens is not over: thousands of events would meet the orders still to come.
+        """
+        wait_s = settings.SECKILL_EVENT_WAIT_S
+        per_s = settings.SECKILL_RUSH_RATE / (_SLACK if self._in_rush else 1)
+        self._in_rush = self._found > 0 < wait_s and outbox_rows.is_rushing(
+            lane=LANE_EVENTS, per_s=max(1, int(per_s)), wait_s=wait_s
+        )
+        return self._in_rush
 
     def _gather_s(self) -> float:
         """How long rows gather: while orders are behind, their events may be as far behind."""

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+import faultpoint
 from inventory import verbs
 from inventory.call import Call
 from inventory.gate import gate
@@ -83,6 +84,7 @@ class OrderCreateHandler(DecodingHandler[CreateOrder]):
         decisions = create_orders(
             [Incoming(message=m, delivery_attempt=r.delivery_attempt) for r, m in batch]
         )
+        faultpoint.hit("consumer.before_announce")
         self._announce(
             [m for (_, m), decision in zip(batch, decisions, strict=True) if decision == DONE]
         )

@@ -12,7 +12,8 @@ from tests.invariants.wire import CONFIRMED, DEFINITE, GROUPS, UNKNOWN_LOST, UNK
 
 CRASHES: Final = (
     *("web.after_reserve", "web.after_send", "web.after_mark"),
-    *("consumer.after_receive", "consumer.before_commit", "consumer.after_commit"),
+    *("consumer.after_receive", "consumer.before_commit"),
+    *("consumer.before_announce", "consumer.after_commit"),
     *("scanner.after_claim", "scanner.after_send", "sender.after_claim", "sender.after_publish"),
     *("cancel.before_commit", "operation.after_row", *["operation.after_gate"] * 2),
     *["release.after_gate"] * 4,

@@ -91,7 +91,9 @@ def test_sigterm_under_load_loses_nothing(running: System, make_sale: MakeSale) 
     assert running.audit(sale)["orders"] == 300
 
 
-@pytest.mark.parametrize("point", ["consumer.after_commit", "consumer.before_commit"])
+@pytest.mark.parametrize(
+    "point", ["consumer.after_commit", "consumer.before_announce", "consumer.before_commit"]
+)
 def test_consumer_dies(running: System, make_sale: MakeSale, point: str) -> None:
     """Cases 11, 37, 38: nothing acked that is not committed; its own ordered within 25 s."""
     sale = make_sale(stock=50)

@@ -98,15 +98,25 @@ def test_a_restarted_database_never_sticks_the_sender(broker: MemoryBroker) -> N
 def test_events_wait_while_there_is_a_rush(
     broker: MemoryBroker, make_relay: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rush = threading.Event()
-    rush.set()
-    monkeypatch.setattr(outbox_rows, "is_rushing", lambda **_: rush.is_set())
+    now_per_s = 200  # as many as make a rush
+    asked: list[int] = []
+
+    def is_rushing(*, lane: int, per_s: int, wait_s: float) -> bool:
+        assert (lane, wait_s) == (LANE_EVENTS, 15.0)
+        asked.append(per_s)
+        return now_per_s >= per_s
+
+    monkeypatch.setattr(outbox_rows, "is_rushing", is_rushing)
     monkeypatch.setitem(sender._LIMIT, LANE_EVENTS, 10)
     add([event() for _ in range(25)])
     with running(LaneLoop(make_relay(broker.producer()), lane=LANE_EVENTS)) as pulse:
         eventually(lambda: pulse.snapshot()[0] is LoopState.WAITING)
         assert len(broker.stored(ORDER_EVENT)) == 10  # it noticed by a claim that found rows
-        rush.clear()
+        now_per_s = 50
+        before = len(asked)
+        eventually(lambda: len(asked) > before + 1)
+        assert len(broker.stored(ORDER_EVENT)) == 10  # it slackens: not over yet
+        now_per_s = 49
         eventually(lambda: len(broker.stored(ORDER_EVENT)) == 25)
 
 
