@@ -65,10 +65,15 @@ class Announcer:
             for activity_id, group in sorted(by_activity.items()):
                 confirm(activity_id, [(m.sku_id, m.reservation_id) for m in group])
                 gate().run(_publish(activity_id, [_new_order(message) for message in group]))
-        except GateUnavailable:
+        except Exception as error:  # whatever it is: what is committed must not look failed
             self._silent_until = time.monotonic() + _SILENCE_S
             metrics.CONFIRM.labels(result="unavailable").inc()
-            log.warning("orders_not_announced", activities=sorted(by_activity))
+            log.warning(
+                "orders_not_announced",
+                activities=sorted(by_activity),
+                error=str(error),
+                exc_info=not isinstance(error, GateUnavailable),
+            )
 
 
 def project(events: Sequence[OrderEvent]) -> None:

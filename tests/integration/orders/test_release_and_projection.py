@@ -7,7 +7,7 @@ import redis
 from django.conf import settings
 
 from inventory import keys
-from inventory.errors import GateUnavailable
+from inventory.errors import GateScriptError, GateUnavailable
 from messaging.disposition import DONE, DUPLICATE, rejected
 from messaging.errors import TransientError
 from messaging.topology import ORDER_EVENT
@@ -216,7 +216,8 @@ def test_a_new_order_is_announced_at_once_and_its_event_says_it_no_second_time()
     client.close()
 
 
-def test_without_redis_orders_are_made_and_their_events_confirm_them(monkeypatch):
+@pytest.mark.parametrize("failure", [GateUnavailable, GateScriptError, KeyError])
+def test_without_redis_orders_are_made_and_their_events_confirm_them(monkeypatch, failure):
     sale = open_sale()
     first, second = sale.reserve("ann"), sale.reserve("bob")
     tried = []
@@ -224,7 +225,7 @@ def test_without_redis_orders_are_made_and_their_events_confirm_them(monkeypatch
     class Away:
         def run(self, call):
             tried.append(call)
-            raise GateUnavailable("away")
+            raise failure("away")
 
     monkeypatch.setattr(projection, "gate", Away)
     handler = OrderCreateHandler(create_order_decoder, announce=projection.Announcer())
