@@ -119,10 +119,10 @@ class LaneLoop:
         A rush that slackens is not over: thousands of events would meet the orders still to come.
         """
         wait_s = settings.SECKILL_EVENT_WAIT_S
-        per_s = settings.SECKILL_RUSH_RATE / (_SLACK if self._in_rush else 1)
-        self._in_rush = self._found > 0 < wait_s and outbox_rows.is_rushing(
-            lane=LANE_EVENTS, per_s=max(1, int(per_s)), wait_s=wait_s
-        )
+        if not self._found or wait_s <= 0:  # an idle lane asks nothing more than its claim
+            return False
+        per_s = settings.SECKILL_RUSH_RATE // (_SLACK if self._in_rush else 1)
+        self._in_rush = outbox_rows.is_rushing(lane=LANE_EVENTS, per_s=max(1, per_s), wait_s=wait_s)
         return self._in_rush
 
     def _gather_s(self) -> float:

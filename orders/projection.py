@@ -79,7 +79,8 @@ class Announcer:
 def project(events: Sequence[OrderEvent]) -> None:
     """Confirm what was ordered, then publish every change on its activity's channel.
 
-    What the gate holds as CONFIRMED already was announced, and is not published once more.
+    What the gate holds as CONFIRMED already was announced, and is not published once more (if that
+    was lost, the buyer's stream is read again every 5 s).
 
     Raises:
         TransientError: Redis cannot be reached: receive nothing until it can.
