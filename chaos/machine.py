@@ -14,12 +14,17 @@ from chaos.exporter import Exporter
 from chaos.operator_client import OperatorClient
 from chaos.orders_process import BUG_FILE
 from chaos.wires import HOST, Wires
+from devstack import processes
 from devstack.stack import Stack
 from seckill.demo.processes import free_port
 from seckill.demo.rig import Rig, as_runtime
 from seckill.demo.supervision import Program
 
 PREFIX: Final = "CHAOS_SECKILL_"
+_LAUNCHER: Final = """\
+if [ -e "$FAKETIME_TIMESTAMP_FILE" ]; then export LD_PRELOAD="$CHAOS_CLOCK_LIBRARY"; fi
+exec "$@"
+"""
 _FAKETIME: Final = (
     Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"),
     Path("/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1"),
@@ -67,6 +72,7 @@ class Machine:
         )
         self.points = self.rig.folder / "points"
         self.clocks = self.rig.folder / "clocks"
+        self._launcher = self.rig.folder / "launch.sh"
         self.faketime = next((path for path in _FAKETIME if path.exists()), None)
         self._wires: Wires | None = None
         self._operator: OperatorClient | None = None
@@ -122,6 +128,7 @@ class Machine:
         for folder in (self.points, self.clocks):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
+        self._launcher.write_text(_LAUNCHER, encoding="utf-8")
         environment = dict(self.rig.environment)
         for variable, (wire, port) in _PROXIED.items():
             environment[variable] = environment[variable].replace(
@@ -179,14 +186,27 @@ class Machine:
         self.operator.wake()
         self.desk.wake()
 
+    def give_clock(self, program: str) -> None:
+        """Restart a program with a clock that can be turned.
+
+        Nobody else has one: the library takes a lock for each look at the clock, and a process of
+        90 threads does little else then.
+        """
+        self.turn_clock(program, "+0")
+        before = set(self.signal(program, signal.SIGTERM))
+        processes.wait_until(
+            lambda: len(set(self.pids(program)) - before) >= len(before), timeout_s=15, every_s=0.1
+        )
+
     def turn_clock(self, program: str, offset: str) -> None:
         """Let the processes of a program see a time that is off by `offset` seconds."""
         (self.clocks / program).write_text(f"{offset}s\n", encoding="utf-8")
 
     def reset_clocks(self) -> None:
-        """Let every process see the right time again."""
+        """Let every process see the right time again, by restarts without the library."""
         for path in self.clocks.iterdir():
-            path.write_text("+0s\n", encoding="utf-8")
+            path.unlink()
+            self.signal(path.name, signal.SIGTERM)
 
     def _adapted(self, program: Program) -> Program:
         """The order consumers get a mistake that can be switched on, everybody a clock."""
@@ -196,15 +216,15 @@ class Machine:
         return self._with_clock(program)
 
     def _with_clock(self, program: Program) -> Program:
-        """Give the processes of a program a clock that can be turned; celery keeps its own."""
+        """Start a program by a script that preloads the library once it has a clock to turn."""
         if self.faketime is None or program.name == "celery":
             return program
-        self.turn_clock(program.name, "+0")
         return replace(
             program,
+            argv=("/bin/sh", str(self._launcher), *program.argv),
             environment={
                 **program.environment,
-                "LD_PRELOAD": str(self.faketime),
+                "CHAOS_CLOCK_LIBRARY": str(self.faketime),
                 "FAKETIME_TIMESTAMP_FILE": str(self.clocks / program.name),
                 "FAKETIME_CACHE_DURATION": "1",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -104,6 +104,7 @@ def _clock(scene: Scene, fault: PlannedFault) -> str:
     if scene.machine.faketime is None:
         return "not injected: libfaketime is not installed (Debian: apt-get install libfaketime)"
     program, _, offset = fault.target.partition(":")
+    scene.machine.give_clock(program)
     scene.machine.turn_clock(program, offset)
     time.sleep(fault.for_s)
     scene.machine.turn_clock(program, "+0")
