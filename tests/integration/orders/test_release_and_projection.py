@@ -1,6 +1,7 @@
 """PostgreSQL's results reach the gate: releases and confirms, in every order of events."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import redis
@@ -31,6 +32,17 @@ from tests.fixtures.sales import (
 from tests.fixtures.sql import execute, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
+
+
+@contextmanager
+def listening(sale):
+    """Yield a function that waits for the next change published to the sale's buyers."""
+    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
+    with client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe(keys.events_channel(sale.activity_id))
+        listener.get_message(timeout=5)
+        yield lambda: json.loads(listener.get_message(timeout=5)["data"])
+    client.close()
 
 
 def _rejected():
@@ -168,18 +180,14 @@ def test_a_gate_being_rebuilt_answers_retry_and_the_event_is_acked(redis_client)
 def test_every_change_is_published_with_its_version():
     sale = open_sale()
     reservation = sale.reserve("ann")
-    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
-    with client.pubsub(ignore_subscribe_messages=True) as listener:
-        listener.subscribe(keys.events_channel(sale.activity_id))
-        listener.get_message(timeout=5)
+    with listening(sale) as next_change:
         sale.deliver(reservation)
         cancel_by_user(order_id=reservation.order_id, user_id="ann")
         assert len(outbox_messages(ORDER_EVENT)) == 2
 
         run_projection()
 
-        changes = [json.loads(listener.get_message(timeout=5)["data"]) for _ in range(2)]
-    client.close()
+        changes = [next_change() for _ in range(2)]
     assert changes == [
         {
             "reservation_id": reservation.reservation_id,
@@ -195,15 +203,11 @@ def test_every_change_is_published_with_its_version():
 def test_a_new_order_is_announced_at_once_and_its_event_says_it_no_second_time():
     sale = open_sale()
     reservation = sale.reserve("ann")
-    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
-    with client.pubsub(ignore_subscribe_messages=True) as listener:
-        listener.subscribe(keys.events_channel(sale.activity_id))
-        listener.get_message(timeout=5)
-
+    with listening(sale) as next_change:
         assert ORDER_CREATE_HANDLER.handle([create_message(reservation)]) == [DONE]
 
         assert (sale.gate_status(reservation), sale.open_ids()) == ("CONFIRMED", set())
-        assert json.loads(listener.get_message(timeout=5)["data"]) == {
+        assert next_change() == {
             "reservation_id": reservation.reservation_id,
             "order_id": reservation.order_id,
             "status": "ORDERED",
@@ -212,8 +216,7 @@ def test_a_new_order_is_announced_at_once_and_its_event_says_it_no_second_time()
         }
         cancel_by_user(order_id=reservation.order_id, user_id="ann")
         assert run_projection() == [DONE, DONE]
-        assert json.loads(listener.get_message(timeout=5)["data"])["version"] == 2
-    client.close()
+        assert next_change()["version"] == 2
 
 
 @pytest.mark.parametrize("failure", [GateUnavailable, GateScriptError, KeyError])
@@ -255,11 +258,7 @@ def test_rejects_are_not_announced_as_orders():
 
 def test_a_reject_is_published_as_expired():
     sale, reservation = _rejected()
-    client = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True)
-    with client.pubsub(ignore_subscribe_messages=True) as listener:
-        listener.subscribe(keys.events_channel(sale.activity_id))
-        listener.get_message(timeout=5)
+    with listening(sale) as next_change:
         run_projection()
-        change = json.loads(listener.get_message(timeout=5)["data"])
-    client.close()
+        change = next_change()
     assert (change["reservation_id"], change["status"]) == (reservation.reservation_id, "EXPIRED")
