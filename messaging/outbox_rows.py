@@ -39,7 +39,7 @@ RETURNING o.id, o.created_at, o.topic, o.tag, o.event_id, o.keys, o.payload, o.p
 """
 
 # Whether a lane fills fast now, and how long its oldest row has been due; on the index of due rows.
-_RUSH: Final = """
+_FLOW: Final = """
 SELECT (
     SELECT count(*) FROM (
         SELECT 1 FROM messaging_outbox
@@ -100,6 +100,14 @@ class ClaimedRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LaneFlow:
+    """How a lane fills: rows that became due within the last second, the age of the oldest."""
+
+    fresh: int
+    oldest_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Later:
     """A row to try again in `delay_ms`; `sent` False means that this attempt does not count."""
 
@@ -140,21 +148,20 @@ def claim(
     return rows
 
 
-def is_rushing(*, lane: int, per_s: int, wait_s: float) -> bool:
-    """Tell whether a lane's rows may wait for the end of a rush.
+def lane_flow(*, lane: int, most: int) -> LaneFlow:
+    """Return how a lane fills now.
 
     Args:
         lane: one of the lanes.
-        per_s: so many rows that became due within the last second are a rush.
-        wait_s: no row waits longer.
+        most: counts no further than this.
 
     Cost:
         One statement.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_RUSH, [lane, per_s, lane])
+        cursor.execute(_FLOW, [lane, most, lane])
         fresh, oldest_s = cursor.fetchone()
-    return bool(fresh >= per_s and oldest_s < wait_s)
+    return LaneFlow(fresh=fresh, oldest_s=oldest_s)
 
 
 def mark_sent(rows: Sequence[ClaimedRow], *, token: uuid.UUID) -> int:

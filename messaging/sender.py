@@ -107,23 +107,26 @@ class LaneLoop:
         if self._once:
             return False
         if self._lane == LANE_EVENTS:
-            return self._is_rush()
+            return self._rush_holds()
         if self._lane == LANE_TIMEOUTS:
             orders = self._order_lag()
             return timeouts_must_wait(order_members=orders.members, order_lag_s=orders.lag_s)
         return False
 
-    def _is_rush(self) -> bool:
+    def _rush_holds(self) -> bool:
         """Tell whether events wait: one costs sender, broker, groups and database an order's time.
 
         A rush that slackens is not over: thousands of events would meet the orders still to come.
+        Nor does it end because some have waited long enough: these go, the others wait on.
         """
         wait_s = settings.SECKILL_EVENT_WAIT_S
         if not self._found or wait_s <= 0:  # an idle lane asks nothing more than its claim
+            self._in_rush = False
             return False
-        per_s = settings.SECKILL_RUSH_RATE // (_SLACK if self._in_rush else 1)
-        self._in_rush = outbox_rows.is_rushing(lane=LANE_EVENTS, per_s=max(1, per_s), wait_s=wait_s)
-        return self._in_rush
+        per_s = max(1, settings.SECKILL_RUSH_RATE // (_SLACK if self._in_rush else 1))
+        flow = outbox_rows.lane_flow(lane=LANE_EVENTS, most=per_s)
+        self._in_rush = flow.fresh >= per_s
+        return self._in_rush and flow.oldest_s < wait_s
 
     def _gather_s(self) -> float:
         """How long rows gather: while orders are behind, their events may be as far behind."""

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 from django.db import connection, connections, transaction
@@ -95,56 +96,96 @@ def test_a_restarted_database_never_sticks_the_sender(broker: MemoryBroker) -> N
     assert len({m.message_id for m in broker.stored(ORDER_EVENT)}) == 3
 
 
-def test_events_wait_while_there_is_a_rush(
-    broker: MemoryBroker, make_relay: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_per_s = 200  # as many as make a rush
-    asked: list[int] = []
+@pytest.fixture
+def flow(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Set how the lane of events seems to fill; `asked` counts how often the sender looked."""
+    said: dict[str, float] = {"per_s": 0, "oldest_s": 0.0, "asked": 0}
 
-    def is_rushing(*, lane: int, per_s: int, wait_s: float) -> bool:
-        assert (lane, wait_s) == (LANE_EVENTS, 15.0)
-        asked.append(per_s)
-        return now_per_s >= per_s
+    def lane_flow(*, lane: int, most: int) -> outbox_rows.LaneFlow:
+        assert lane == LANE_EVENTS
+        said["asked"] += 1
+        return outbox_rows.LaneFlow(fresh=min(int(said["per_s"]), most), oldest_s=said["oldest_s"])
 
-    monkeypatch.setattr(outbox_rows, "is_rushing", is_rushing)
+    monkeypatch.setattr(outbox_rows, "lane_flow", lane_flow)
     monkeypatch.setitem(sender._LIMIT, LANE_EVENTS, 10)
+    return said
+
+
+def looked_twice_more(flow: dict[str, float]) -> None:
+    before = flow["asked"]
+    eventually(lambda: flow["asked"] > before + 1)
+
+
+def test_events_wait_while_there_is_a_rush(
+    broker: MemoryBroker, make_relay: Callable[..., Relay], flow: dict[str, float]
+) -> None:
+    flow["per_s"] = 200
     add([event() for _ in range(25)])
     with running(LaneLoop(make_relay(broker.producer()), lane=LANE_EVENTS)) as pulse:
         eventually(lambda: pulse.snapshot()[0] is LoopState.WAITING)
         assert len(broker.stored(ORDER_EVENT)) == 10  # it noticed by a claim that found rows
-        now_per_s = 50
-        before = len(asked)
-        eventually(lambda: len(asked) > before + 1)
+        flow["per_s"] = 50
+        looked_twice_more(flow)
         assert len(broker.stored(ORDER_EVENT)) == 10  # it slackens: not over yet
-        now_per_s = 49
+        flow["per_s"] = 49
         eventually(lambda: len(broker.stored(ORDER_EVENT)) == 25)
 
 
+def test_who_has_waited_long_enough_goes_and_the_rush_is_not_over(
+    broker: MemoryBroker, make_relay: Callable[..., Relay], flow: dict[str, float]
+) -> None:
+    """Else a long rush of a middling rate would let go of everything at once after 15 s."""
+    flow["per_s"] = 200
+    add([event() for _ in range(45)])
+    relay = make_relay(broker.producer())
+    run_round = relay.run_round
+
+    def young_again(*, lane: int, limit: int) -> int:
+        if flow["oldest_s"]:
+            flow["oldest_s"] = 14.9  # who had waited is in this claim
+        return run_round(lane=lane, limit=limit)
+
+    with (
+        mock.patch.object(relay, "run_round", young_again),
+        running(LaneLoop(relay, lane=LANE_EVENTS)) as pulse,
+    ):
+        eventually(lambda: pulse.snapshot()[0] is LoopState.WAITING)
+        flow |= {"per_s": 60, "oldest_s": 15.0}
+        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 20)
+        looked_twice_more(flow)
+        assert len(broker.stored(ORDER_EVENT)) == 20
+        flow["per_s"] = 49
+        eventually(lambda: len(broker.stored(ORDER_EVENT)) == 45)
+
+
 @pytest.mark.parametrize(
-    ("fresh", "older_s", "rushing"),
+    ("fresh", "older_s", "want"),
     [
-        (20, [], True),
-        (19, [], False),
-        (19, [30], False),  # what has been due for longer does not count
-        (20, [30], True),
-        (20, [61], False),  # somebody has waited long enough
+        (20, [], (20, 0.0)),
+        (25, [], (20, 0.0)),  # counts no further than asked
+        (19, [30], (19, 30.0)),  # what has been due for longer is not fresh
+        (0, [30, 61], (0, 61.0)),
+        (0, [], (0, 0.0)),
     ],
 )
-def test_a_rush_is_many_rows_in_a_second_and_nobody_waits_too_long(
-    fresh: int, older_s: list[int], rushing: bool
+def test_a_lane_s_flow_is_what_became_due_in_a_second_and_the_oldest(
+    fresh: int, older_s: list[int], want: tuple[int, float]
 ) -> None:
     with transaction.atomic():  # now() is the transaction's: the fresh ones do not age
-        add([event() for _ in range(len(older_s))])
+        add([event() for _ in older_s])
         with connection.cursor() as cursor:
-            for seconds in older_s:
-                cursor.execute(
-                    "UPDATE messaging_outbox SET available_at = now() - %s * interval '1 second'",
-                    [seconds],
-                )
+            rows = zip(OutboxRow.objects.values_list("id", flat=True), older_s, strict=True)
+            cursor.executemany(
+                "UPDATE messaging_outbox SET available_at = now() - %s * interval '1 second'"
+                " WHERE id = %s",
+                [(seconds, row_id) for row_id, seconds in rows],
+            )
         add([event() for _ in range(fresh)])
         add([timeout_message() for _ in range(30)])  # another lane
 
-        assert outbox_rows.is_rushing(lane=LANE_EVENTS, per_s=20, wait_s=60) is rushing
+        flow = outbox_rows.lane_flow(lane=LANE_EVENTS, most=20)
+
+    assert (flow.fresh, flow.oldest_s) == want
 
 
 def test_timeouts_wait_while_live_order_consumers_lag(
