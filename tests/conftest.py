@@ -30,13 +30,16 @@ pytest_plugins = [
 ]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what starts processes last: the quick tests get the machine for themselves."""
-    items.sort(
-        key=lambda item: (
-            "system" in getattr(item, "fixturenames", ()),
-            item.get_closest_marker("process") is not None
-            or item.get_closest_marker("faults") is not None,
-        )
+def _is_system_test(item: pytest.Item) -> bool:
+    """Tell whether a test starts or stops whole processes: the product's, or parts of a stack."""
+    return "system" in getattr(item, "fixturenames", ()) or any(
+        item.get_closest_marker(name) for name in ("process", "faults")
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what starts processes together: of two workers, one takes all of that, on one stack."""
+    for item in items:
+        if _is_system_test(item):
+            item.add_marker(pytest.mark.xdist_group("system"))
