@@ -70,7 +70,8 @@ def _print(report: Report, console: Console) -> None:
         return
     table = Table(title=f"Differences of run {report.run_id}")
     for column in ("kind", "sale", "what", "detail", "action"):
-        table.add_column(column, overflow="fold")
+        # A folded kind could not be searched for.
+        table.add_column(column, overflow="fold", no_wrap=column == "kind")
     for line in report.lines:
         table.add_row(
             line.kind,

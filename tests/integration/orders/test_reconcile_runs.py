@@ -30,7 +30,10 @@ def sale():
     return open_sale(units=5)
 
 
-def test_the_command_says_what_it_found_and_exits_1_while_something_is_left(sale, redis_client):
+def test_the_command_says_what_it_found_and_exits_1_while_something_is_left(
+    sale, redis_client, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
     sent_after_all(sale)
     out = StringIO()
     with pytest.raises(SystemExit) as left:
