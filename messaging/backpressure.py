@@ -103,6 +103,11 @@ class TopicBreaker:
         if self.is_open:
             self.retry_at = now_s + self.cap_s
 
+    def probe_was_moot(self, now_s: float) -> None:
+        """The probe told nothing about the topic: the next need not wait."""
+        if self.is_open:
+            self.retry_at = now_s
+
     def succeeded(self) -> None:
         """Close it."""
         self.failures = 0

@@ -152,7 +152,9 @@ class Relay:
             log.exception("send_crashed", topic=topic, messages=len(messages))
             result = SendResult(outcome=SendOutcome.UNKNOWN, code=type(error).__name__)
         record_send(messages, result, seconds=time.monotonic() - started)
-        if result.failure is not FailureClass.BAD_MESSAGE:  # that says nothing about the topic
+        if result.failure is FailureClass.BAD_MESSAGE:  # that says nothing about the topic
+            self._breakers.probe_was_moot(topic)
+        else:
             ok = result.outcome is SendOutcome.CONFIRMED
             self._breakers.record(topic, ok=ok, code=result.code)
         return result

@@ -45,6 +45,12 @@ class TopicBreakers:
         with self._lock:
             return topic in self._breakers and self._breakers[topic].is_open
 
+    def probe_was_moot(self, topic: str) -> None:
+        """Note a send whose end tells nothing about the topic: the next one may probe at once."""
+        with self._lock:
+            if topic in self._breakers:
+                self._breakers[topic].probe_was_moot(self._monotonic())
+
     def record(self, topic: str, *, ok: bool, code: str = "") -> None:
         """Note the end of a send."""
         with self._lock:

@@ -106,6 +106,27 @@ def test_a_bad_message_in_a_batch_takes_only_itself_to_quarantine(
     assert QuarantineRow.objects.get().message_id == bad
 
 
+def test_a_bad_message_does_not_keep_a_recovered_topic_closed(
+    make_relay: Callable[..., Relay],
+) -> None:
+    """Case 30's kind: the probe that finds the broker well again is a batch with a bad row."""
+    bad = evt()
+    refuse = SendResult(
+        outcome=SendOutcome.DEFINITE_FAILURE, failure=FailureClass.BAD_MESSAGE, code="40006"
+    )
+    producer = Producer(lambda ms: refuse if bad in [m.message_id for m in ms] else CONFIRMED)
+    breakers = TopicBreakers()
+    breakers._breakers[ORDER_EVENT] = TopicBreaker(failures=3)  # its probe's time has come
+    add([event(bad), *[event() for _ in range(5)]])
+
+    make_relay(producer, breakers=breakers).run_round(lane=LANE_EVENTS, limit=64)
+
+    states = {row.event_id: row.state for row in rows()}
+    assert states.pop(bad) == outbox.STATE_QUARANTINED
+    assert set(states.values()) == {outbox.STATE_SENT}
+    assert not breakers.is_open(ORDER_EVENT)
+
+
 def test_one_failing_topic_does_not_stop_the_others_of_its_lane(
     make_relay: Callable[..., Relay],
 ) -> None:
