@@ -308,6 +308,8 @@ class GroupConsumer:
     def _watch_quarantine(self, settled: Sequence[Settled]) -> None:
         """Pause the group when quarantine becomes the rule."""
         for item in settled:
+            if item.decision.disposition is Disposition.RETRY:
+                continue  # it comes again: neither success nor poison yet
             poison = item.decision.disposition is Disposition.QUARANTINE
             if self._breaker.saw(quarantined=poison) and not self._paused:
                 reason = f"QUARANTINE_BREAKER: {item.decision.reason}"

@@ -15,7 +15,7 @@ from messaging.backpressure import QuarantineBreaker
 from messaging.broker.base import ReceivedMessage
 from messaging.broker.memory import MemoryBroker
 from messaging.consumer import GroupConsumer
-from messaging.disposition import Decision
+from messaging.disposition import Decision, retry
 from messaging.disposition import quarantine as give_up
 from messaging.errors import PermanentError, TransientError
 from messaging.facts import BodyFacts
@@ -209,6 +209,23 @@ def test_too_much_quarantine_pauses_the_group_and_an_operator_resumes_it(
 
     assert QuarantineRow.objects.count() == 3  # the other seven were never diverted
     assert len(inbox_ids()) == 7
+
+
+def test_the_breaker_sees_a_bug_that_is_retried_first(broker: MemoryBroker) -> None:
+    """Retries of some messages between the quarantines of others are no successes."""
+    ids = [evt() for _ in range(12)]
+    publish(broker, *ids)
+
+    class Bug(InboxHandler):
+        def handle(self, messages: Sequence[ReceivedMessage]) -> Sequence[Decision]:
+            return [
+                give_up("BUG") if ids.index(m.message_id) % 2 else retry("BUG") for m in messages
+            ]
+
+    with consuming(broker, Bug(), options=SHORT, breaker=QuarantineBreaker(in_a_row=3)) as pulse:
+        eventually(lambda: pulse.snapshot()[0] is LoopState.PAUSED)
+
+    assert QuarantineRow.objects.count() <= 6  # none of those that were to come back
 
 
 def test_a_group_paused_beforehand_receives_nothing(broker: MemoryBroker) -> None:
