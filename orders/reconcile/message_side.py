@@ -36,7 +36,8 @@ SELECT o.event_id, max(o.keys), bool_or(o.replay_id = %s)
          SELECT 1 FROM messaging_quarantine q
           WHERE q.consumer_group = %s AND q.message_id = o.event_id)
  GROUP BY o.event_id
-HAVING bool_and(o.state = 1) AND max(o.sent_at) < clock_timestamp() - %s * interval '1 second'
+HAVING bool_and(o.state <> 0)
+   AND max(o.sent_at) < clock_timestamp() - %s * interval '1 second'
  ORDER BY o.event_id LIMIT %s
 """
 _STUCK: Final = """

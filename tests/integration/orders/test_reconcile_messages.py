@@ -80,6 +80,19 @@ def test_what_was_published_but_not_consumed_is_sent_once_more_then_a_ticket(pub
     assert mine(reconcile(repair=True)) == [("not_consumed_after_replay", "KNOWN")] * len(groups())
 
 
+def test_a_replay_that_cannot_be_sent_is_a_ticket_too(published):
+    reconcile(repair=True)
+    execute("UPDATE messaging_outbox SET state = 2 WHERE replay_id <> ''")
+
+    assert mine(reconcile(repair=True)) == [("not_consumed_after_replay", "TICKET")] * len(groups())
+
+
+def test_what_was_never_sent_is_no_matter_of_this(published):
+    execute("UPDATE messaging_outbox SET state = 2, sent_at = NULL")  # the sender gave it up
+
+    assert mine(reconcile(repair=True)) == []
+
+
 def test_what_every_group_dealt_with_or_gave_up_is_not_sent_again(published):
     for number, group in enumerate(groups()):
         if number == 0:
