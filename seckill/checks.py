@@ -90,6 +90,11 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
             "E014",
         ),
         (
+            all(_is_callable(path) for path in s.SECKILL_PAYMENT_PROVIDERS.values()),
+            "SECKILL_PAYMENT_PROVIDERS is name=dotted.path.of.a.function, comma-separated",
+            "E018",
+        ),
+        (
             s.EMAIL_TIMEOUT < SENDING_S,
             f"EMAIL_TIMEOUT must be below {SENDING_S} s: an older SENDING has nobody behind it",
             "E015",
@@ -113,6 +118,15 @@ def check_relations(**kwargs: Any) -> list[CheckMessage]:
         ),
     ]
     return [Error(text, id=f"seckill.{code}") for holds, text, code in rules if not holds]
+
+
+@register("seckill", deploy=True)
+def check_celery(**kwargs: Any) -> list[CheckMessage]:
+    """Without its broker the schedule does nothing, and says so only in Celery's own log."""
+    if settings.CELERY_BROKER_URL:
+        return []
+    text = "CELERY_BROKER_URL is empty: no partitions are made ahead, nothing is reconciled"
+    return [Error(text, id="seckill.E021")]
 
 
 def _is_callable(path: str) -> bool:

@@ -145,7 +145,11 @@ try:
     SECKILL_REPLAY_MAX_LAG_S: float = env.float("SECKILL_REPLAY_MAX_LAG_S", 5.0)
 
     # --- Payments -----------------------------------------------------------------------------
-    # Empty: nobody can pay; everything else works.
+    # name=dotted path of a function that returns the provider; the first is for new payments.
+    SECKILL_PAYMENT_PROVIDERS: dict[str, str] = env.dict(
+        "SECKILL_PAYMENT_PROVIDERS", {"sandbox": "orders.payments.sandbox.configured"}
+    )
+    # The sandbox's. Empty: nobody can pay; everything else works.
     PAYMENT_PROVIDER_URL: str = env.str("PAYMENT_PROVIDER_URL", "")
     PAYMENT_PROVIDER_KEY: str = env.str("PAYMENT_PROVIDER_KEY", "")
     SECKILL_WEBHOOK_SECRET: str = env.str("SECKILL_WEBHOOK_SECRET", "")

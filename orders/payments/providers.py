@@ -1,10 +1,12 @@
-"""Which providers there are; one line for each."""
+"""Which providers there are: those of SECKILL_PAYMENT_PROVIDERS, name=dotted.path.of.a.function.
 
-import functools
+The function takes nothing and returns the provider; it is asked at each use, so it keeps what is
+dear to make. The first is for new payments; the others end what they began.
+"""
 
 from django.conf import settings
+from django.utils.module_loading import import_string
 
-from orders.payments import sandbox
 from orders.payments.port import PaymentProvider, ProviderUnavailable
 
 
@@ -12,9 +14,9 @@ def current() -> PaymentProvider:
     """Return the provider of new payments.
 
     Raises:
-        ProviderUnavailable: none is configured (PAYMENT_PROVIDER_URL is empty).
+        ProviderUnavailable: it is not configured.
     """
-    return named(sandbox.NAME)
+    return named(next(iter(settings.SECKILL_PAYMENT_PROVIDERS), ""))
 
 
 def named(name: str) -> PaymentProvider:
@@ -23,29 +25,8 @@ def named(name: str) -> PaymentProvider:
     Raises:
         ProviderUnavailable: there is no such provider, or it is not configured.
     """
-    if name != sandbox.NAME or not settings.PAYMENT_PROVIDER_URL:
+    path = settings.SECKILL_PAYMENT_PROVIDERS.get(name)
+    if path is None:
         raise ProviderUnavailable(f"payment provider {name!r} is not configured")
-    return _sandbox(
-        settings.PAYMENT_PROVIDER_URL,
-        settings.PAYMENT_PROVIDER_KEY,
-        settings.SECKILL_WEBHOOK_SECRET,
-        settings.SECKILL_PAYMENT_DEADLINE_MS,
-        settings.SECKILL_PAYMENT_NOT_FOUND_WINDOW_S,
-        settings.SECKILL_WEBHOOK_TOLERANCE_S,
-        settings.PAYMENT_NOTIFY_URL,
-    )
-
-
-@functools.lru_cache(maxsize=8)
-def _sandbox(
-    url: str, key: str, secret: str, deadline_ms: int, window_s: int, tolerance_s: int, notify: str
-) -> PaymentProvider:
-    return sandbox.SandboxProvider(
-        url=url,
-        api_key=key,
-        webhook_secret=secret,
-        deadline_ms=deadline_ms,
-        not_found_window_s=window_s,
-        webhook_tolerance_s=tolerance_s,
-        notify_url=notify,
-    )
+    provider: PaymentProvider = import_string(path)()
+    return provider

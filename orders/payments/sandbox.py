@@ -1,9 +1,10 @@
 """The sandbox provider's client: one attempt a call, a deadline, and a closed set of outcomes.
 
 Source: sandbox_provider/ (its HTTP interface). A client of a real provider looks the same: a class
-with the methods of `PaymentProvider`, named in `orders.payments.providers`.
+with the methods of `PaymentProvider`, and a function like `configured`.
 """
 
+import functools
 import hashlib
 import hmac
 import threading
@@ -13,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 import urllib3
+from django.conf import settings
 from django.db import connection
 
 from orders.payments.port import (
@@ -69,6 +71,40 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     type: str
     data: _Document
+
+
+def configured() -> "SandboxProvider":
+    """Return the client that the settings describe, with its connections.
+
+    Raises:
+        ProviderUnavailable: PAYMENT_PROVIDER_URL is empty.
+    """
+    if not settings.PAYMENT_PROVIDER_URL:
+        raise ProviderUnavailable("PAYMENT_PROVIDER_URL is empty: nobody can pay")
+    return _client(
+        settings.PAYMENT_PROVIDER_URL,
+        settings.PAYMENT_PROVIDER_KEY,
+        settings.SECKILL_WEBHOOK_SECRET,
+        settings.SECKILL_PAYMENT_DEADLINE_MS,
+        settings.SECKILL_PAYMENT_NOT_FOUND_WINDOW_S,
+        settings.SECKILL_WEBHOOK_TOLERANCE_S,
+        settings.PAYMENT_NOTIFY_URL,
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _client(
+    url: str, key: str, secret: str, deadline_ms: int, window_s: int, tolerance_s: int, notify: str
+) -> "SandboxProvider":
+    return SandboxProvider(
+        url=url,
+        api_key=key,
+        webhook_secret=secret,
+        deadline_ms=deadline_ms,
+        not_found_window_s=window_s,
+        webhook_tolerance_s=tolerance_s,
+        notify_url=notify,
+    )
 
 
 class SandboxProvider:
