@@ -1,6 +1,6 @@
 """Every address that Django serves.
 
-The hot endpoint and the status streams are not here: they are in front of Django
+The hot endpoint, the streams and `/healthz` are not here: they are in front of Django
 (`seckill/web.py`).
 """
 
@@ -11,10 +11,12 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 from seckill.api import health
 from seckill.monitor import views as monitor
 from seckill.pages import views as pages
+from seckill.password_limit import LimitedAdminLoginForm
 
 admin.site.site_header = "seckill"
 admin.site.site_title = "seckill"
 admin.site.index_title = "Flash sales"
+admin.site.login_form = LimitedAdminLoginForm
 
 urlpatterns = [
     path("", pages.start, name="start"),
@@ -30,7 +32,6 @@ urlpatterns = [
     path("admin/monitor/workers/", admin.site.admin_view(monitor.workers), name="monitor_workers"),
     path("admin/dlq/", include("dlq_admin.pages.urls")),
     path("admin/", admin.site.urls),
-    path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
 ]

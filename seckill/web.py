@@ -39,10 +39,11 @@ from seckill.admission.rules import REFRESH_S, Rules
 from seckill.admission.soldout import SoldOut
 from seckill.admission.tokens import verifier
 from seckill.api.events import StatusStreams, stream_target
+from seckill.api.health import healthz
 from seckill.governor.entry import EntryLimits
 from seckill.monitor.stream import PATH as MONITOR_PATH
 from seckill.monitor.stream import MonitorStreams
-from seckill.site import Site
+from seckill.site import Site, answer
 from seckill.stop_signal import on_sigterm
 
 log = structlog.get_logger(__name__)
@@ -51,8 +52,10 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_HEALTH: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_HEALTH: Final = frozenset({"/readyz", "/metrics"})
 _SITE_LANES: Final = 8
+# How long buyers of a sale without a gate wait to learn why.
+_WHY_S: Final = 1.0
 # Every call of a batch has a deadline far below this; SIGTERM's grace is 10 s.
 _DRAIN_S: Final = 5.0
 # Python's default of 5 ms lets one busy thread of the site eat an eighth of the send budget.
@@ -78,10 +81,14 @@ class WebProcess:
             return
         if scope["type"] != "http":
             return
+        path = scope["path"]
+        if path == "/healthz":
+            # Waits for nothing that can be full or away: a container is restarted by it.
+            await answer(send, healthz(scope["method"]))
+            return
         parts = self._running
         if parts is None:
             parts = await self.start()  # a server without lifespan
-        path = scope["path"]
         target = hot_target(path)
         if target is not None:
             if self._role != "site":
@@ -101,9 +108,7 @@ class WebProcess:
         elif path in _HEALTH:
             await parts.site(scope, receive, send)
             return
-        problem = ready("NOT_FOUND")
-        await send({"type": "http.response.start", "status": 404, "headers": problem.headers})
-        await send({"type": "http.response.body", "body": problem.body})
+        await answer(send, ready("NOT_FOUND"))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -161,7 +166,7 @@ class Parts:
         self.rules = Rules(read_mark=self._rules_mark, read=self._rules_snapshot)
         known_keys = KnownKeys()
         self.breaker = Breaker()
-        purchases = Purchases(
+        self.purchases = Purchases(
             gate=self.gate,
             producer=self.producer,
             breaker=self.breaker,
@@ -178,14 +183,16 @@ class Parts:
             verifier=verifier(),
             catalogue=self.catalogue,
             sold_out=self.sold_out,
-            purchases=purchases,
+            purchases=self.purchases,
             known_keys=known_keys,
             rules=self.rules,
             limits=self.limits,
         )
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
         self.monitor = MonitorStreams(gate=self.gate, database=self.database)
-        self.site = Site(_django(), lanes=_SITE_LANES)
+        self.site = Site(
+            _django(), lanes=_SITE_LANES, body_max=settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        )
         self._forget_stop: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
         self._ticker = loop.create_task(self._tick())
@@ -264,7 +271,9 @@ class Parts:
         await self.streams.close()
         await self.monitor.close()
         try:
-            await asyncio.wait_for(self.admission.drain(), timeout=_DRAIN_S)
+            async with asyncio.timeout(_DRAIN_S):
+                await self.admission.drain()
+                await self.purchases.drain()
         except TimeoutError:
             log.error("admission_not_drained", queued=self.admission.queued)
         await asyncio.to_thread(self.limits.close)
@@ -295,7 +304,8 @@ class Parts:
     async def _gate_missing(self, key: Key) -> str:
         """Tell a sale that never opened, or is over, from a gate that was lost."""
         try:
-            entry = await self.catalogue.find(key)
+            async with asyncio.timeout(_WHY_S):
+                entry = await self.catalogue.find(key)
         except Exception:
             return "GATE_LOST"
         if entry is None:

@@ -21,12 +21,16 @@ class CatalogueEntry:
 Key = tuple[int, int]  # activity, SKU
 
 
+class CatalogueUnread(Exception):
+    """The last read failed, and it is too early for another."""
+
+
 class Catalogue:
     """Known SKUs by (activity, SKU).
 
     Args:
         load: reads all of them; an exception leaves the known ones as they were.
-        pause_s: shortest time between two reads.
+        pause_s: shortest time between the end of a read, also of a failed one, and the next.
     """
 
     def __init__(
@@ -40,7 +44,8 @@ class Catalogue:
         self._pause_s = pause_s
         self._clock = clock
         self._entries: dict[Key, CatalogueEntry] = {}
-        self._read_at = float("-inf")
+        self._tried_at = float("-inf")
+        self._failed = False
         self._reading: asyncio.Task[None] | None = None
 
     def known(self, key: Key) -> bool:
@@ -51,10 +56,13 @@ class Catalogue:
         """Return a SKU that may have appeared or changed since the last read, or None.
 
         Raises:
-            Exception: what `load` raised, when nothing is known of the key.
+            CatalogueUnread: the last read failed a moment ago.
+            Exception: what `load` raised.
         """
-        if self._clock() - self._read_at >= self._pause_s:
+        if self._clock() - self._tried_at >= self._pause_s:
             await self.refresh()
+        elif self._failed:
+            raise CatalogueUnread
         return self._entries.get(key)
 
     async def refresh(self) -> None:
@@ -65,11 +73,10 @@ class Catalogue:
         await asyncio.shield(self._reading)
 
     async def _read(self) -> None:
-        entries = await self._load()
-        self._entries = dict(entries)
-        self._read_at = self._clock()
+        self._entries = dict(await self._load())
 
     def _read_ended(self, task: asyncio.Task[None]) -> None:
         self._reading = None
-        if not task.cancelled():
-            task.exception()  # those who waited got it
+        # A failed read counts, too: a database that is not there costs seconds at each attempt.
+        self._tried_at = self._clock()
+        self._failed = task.cancelled() or task.exception() is not None

@@ -67,6 +67,7 @@ PROBLEMS: Final[dict[str, ProblemType]] = {
         405, "Method not allowed", "This address takes another method."
     ),
     "NOT_ACCEPTABLE": ProblemType(406, "Not acceptable", "This address answers in JSON."),
+    "BODY_TOO_SLOW": ProblemType(408, "Body too slow", "The body did not come in time. Try again."),
     "SOLD_OUT": ProblemType(
         409, "Sold out", "No unit is free now. Some may come back until the sale ends."
     ),

@@ -79,7 +79,7 @@ class Ticket:
         self.traceparent = traceparent
         self.refusal = refusal
         self.answer = answer
-        self.passed_on = False  # waits for another request's send
+        self.passed_on = False  # waits for another request's send, or for word on its gate
 
     def resolve(self, answer: Answer) -> None:
         """Answer, unless that happened or the client is gone."""
@@ -109,7 +109,8 @@ class Purchases:
         lease_ms: the lease, and a reservation's first next_retry_at.
         send_budget_ms: deadline of the batch send.
         on_empty: called with (activity, SKU) when the gate has no unit left.
-        gate_missing: names the problem when the gate of (activity, SKU) has no keys.
+        gate_missing: names the problem when the gate of (activity, SKU) has no keys; may take its
+            time, no batch waits for it.
         reject_reason: the reason PostgreSQL has for a reservation's rejection, or None.
         accepted: called with (activity, user, key) for each named key that got a reservation.
     """
@@ -140,9 +141,13 @@ class Purchases:
         self._accepted = accepted
         # Reservation → the answer of the request whose send is under way here.
         self._sending: dict[str, asyncio.Future[Answer]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def run(self, activity_id: int, tickets: list[Ticket]) -> None:
-        """Answer every ticket of a batch, whatever happens. Never raises."""
+        """Answer every ticket of a batch, whatever happens. Never raises.
+
+        Who asked for a gate without keys may be answered after the return.
+        """
         if not self._breaker.allow():
             for ticket in tickets:
                 ticket.resolve(ready("FAIL_CLOSED"))
@@ -179,6 +184,7 @@ class Purchases:
         faultpoint.hit("web.after_reserve")
 
         mine: list[Mine] = []
+        lost: dict[int, list[Ticket]] | None = None  # by SKU
         for ticket, request, reply in zip(tickets, requests, replies, strict=True):
             if reply.stock_left == 0:
                 self._on_empty((activity_id, ticket.sku_id))
@@ -189,8 +195,13 @@ class Purchases:
                 and reply.code in _ALIVE
             ):
                 mine.append((ticket, request.idempotency_key, reservation))
+            elif reply.code is ReserveCode.GATE_LOST:
+                lost = lost or {}
+                lost.setdefault(ticket.sku_id, []).append(ticket)
             else:
-                await self._refuse_or_repeat(activity_id, ticket, reply)
+                self._refuse_or_repeat(activity_id, ticket, reply)
+        if lost:
+            self._ask_why(activity_id, lost)
         if mine:
             spans.reserved((reservation for _, _, reservation in mine), start_ns=start_ns)
             await self._send(activity_id, mine)
@@ -263,17 +274,13 @@ class Purchases:
                 )
             # MISSING: RESULT_UNKNOWN
 
-    async def _refuse_or_repeat(
-        self, activity_id: int, ticket: Ticket, reply: ReserveReply
-    ) -> None:
+    def _refuse_or_repeat(self, activity_id: int, ticket: Ticket, reply: ReserveReply) -> None:
         """Answer a request that made no reservation of its own."""
         refusal = _REFUSALS.get(reply.code)
         reservation = reply.reservation
         if refusal is not None:
             asked_only = ticket.refusal and reply.code is ReserveCode.LIMIT_EXCEEDED
             ticket.resolve(ready(ticket.refusal if asked_only else refusal))
-        elif reply.code is ReserveCode.GATE_LOST:
-            ticket.resolve(ready(await self._gate_missing((activity_id, ticket.sku_id))))
         elif reservation is None:
             log.error("reserve_reply_without_reservation", code=reply.code.name)
         elif reply.code is ReserveCode.RESERVATION_ENDED:
@@ -285,6 +292,33 @@ class Purchases:
             ticket.resolve(already_reserved(reservation))
         else:
             self._repeat(ticket, reservation)
+
+    def _ask_why(self, activity_id: int, lost: dict[int, list[Ticket]]) -> None:
+        """Begin to answer those whose gate has no keys: one question for each SKU.
+
+        A task of its own: the question goes to PostgreSQL, and the batch holds one of the few slots
+        of all sales.
+        """
+        for sku_id, tickets in lost.items():
+            for ticket in tickets:
+                ticket.passed_on = True
+            task = asyncio.create_task(self._answer_lost((activity_id, sku_id), tickets))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _answer_lost(self, key: tuple[int, int], tickets: list[Ticket]) -> None:
+        code = "GATE_LOST"
+        try:
+            code = await self._gate_missing(key)
+        except Exception:
+            log.exception("gate_not_explained", activity_id=key[0], sku_id=key[1])
+        finally:
+            for ticket in tickets:
+                ticket.resolve(ready(code))
+
+    async def drain(self) -> None:
+        """Wait for the answers that outlived their batches."""
+        await asyncio.gather(*self._asking, return_exceptions=True)
 
     def _repeat(self, ticket: Ticket, reservation: Reservation) -> None:
         """Answer a repeated key: with the answer of the send under way here, else its state."""

@@ -1,14 +1,16 @@
 """Buyers' tokens: who is asking. JWT, HS256 of our own or the keys (JWKS) of an identity provider.
 
 A verified token is remembered until it expires, so that a buyer's second request costs a look-up.
-Only successes are remembered, and only so many.
+Only successes are remembered, and only so many; a token has one spelling, so that nobody fills the
+memory with spellings of his own.
 """
 
 import asyncio
+import hashlib
 import hmac
 import re
 import time
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -63,6 +65,7 @@ class TokenVerifier:
     def __init__(self, policy: TokenPolicy, *, limit: int = _CACHE_LIMIT) -> None:
         self._policy = policy
         self._limit = limit
+        # By the token's digest: 50 000 tokens of 4 KB each would be 200 MB.
         self._verified: dict[bytes, tuple[str, float]] = {}
         self._jwks = (
             jwt.PyJWKClient(policy.jwks_url, cache_jwk_set=True, lifespan=300, timeout=3)
@@ -78,19 +81,22 @@ class TokenVerifier:
 
     def known(self, token: bytes) -> str | None:
         """Return the user of a token that was verified before and has not expired."""
-        entry = self._verified.get(token)
+        if len(token) > _LONGEST:
+            return None
+        digest = hashlib.sha256(token).digest()
+        entry = self._verified.get(digest)
         if entry is None:
             return None
         if entry[1] > time.time():
             return entry[0]
-        del self._verified[token]
+        self._verified.pop(digest, None)  # another thread may have been quicker
         return None
 
     def verify(self, token: bytes) -> str:
         """Return the user id of a valid access token.
 
         Blocks on the network only when the JWKS must be read. Cost: 4 µs for our own tokens,
-        50 µs through PyJWT, 0.1 µs when known.
+        50 µs through PyJWT, 1 µs when known.
 
         Raises:
             InvalidToken: bad signature, expired, for another audience, a refresh token, no user.
@@ -102,6 +108,7 @@ class TokenVerifier:
             raise InvalidToken("too long")
         claims = self._verify_plain(token)
         if claims is None:
+            _require_one_spelling(token)
             claims = self.claims(token)
         return self._accept(token, claims)
 
@@ -137,10 +144,11 @@ class TokenVerifier:
         if self._plain_key is None or not token.startswith(_HS256_HEADER):
             return None
         signed, _, signature = token.rpartition(b".")
+        # Encoded, not decoded: Python's decoder drops foreign characters and unused bits.
+        expected = _encode(hmac.digest(self._plain_key, signed, "sha256"))
+        if not hmac.compare_digest(signature, expected):
+            raise InvalidToken("signature")
         try:
-            given = urlsafe_b64decode(signature + b"==")
-            if not hmac.compare_digest(given, hmac.digest(self._plain_key, signed, "sha256")):
-                raise InvalidToken("signature")
             claims = orjson.loads(urlsafe_b64decode(signed[len(_HS256_HEADER) :] + b"=="))
         except ValueError:
             raise InvalidToken("form") from None
@@ -161,8 +169,8 @@ class TokenVerifier:
             raise InvalidToken("a refresh token is no access token")
         if len(self._verified) >= self._limit:
             for old in list(self._verified)[: max(1, self._limit // 10)]:
-                del self._verified[old]
-        self._verified[bytes(token)] = (user_id, float(claims["exp"]))
+                self._verified.pop(old, None)  # another thread may drop the same ones
+        self._verified[hashlib.sha256(token).digest()] = (user_id, float(claims["exp"]))
         return user_id
 
     def _signing_key(self, token: bytes | str) -> Any:
@@ -178,6 +186,24 @@ class TokenVerifier:
         if found is None:
             raise InvalidToken("unknown key id")
         return found.key
+
+
+def _encode(raw: bytes) -> bytes:
+    return urlsafe_b64encode(raw).rstrip(b"=")
+
+
+def _require_one_spelling(token: bytes) -> None:
+    """Refuse a signature that PyJWT would decode, but that no issuer writes (RFC 7515, 2).
+
+    Header and claims are signed as they are written; the signature itself is not.
+    """
+    signature = token.rpartition(b".")[2]
+    try:
+        raw = urlsafe_b64decode(signature + b"==")
+    except ValueError:
+        raise InvalidToken("form") from None
+    if _encode(raw) != signature:
+        raise InvalidToken("spelling")
 
 
 @lru_cache(maxsize=4)

@@ -1,5 +1,6 @@
 """Problem details for everything that DRF refuses or that breaks in a view."""
 
+import traceback
 from typing import Any
 
 import structlog
@@ -59,6 +60,8 @@ def problem_response(exc: Exception, context: dict[str, Any]) -> Response:
 def _problem_of(exc: Exception) -> Problem:
     if isinstance(exc, Problem):
         return exc
+    if _is_nested_too_deep(exc):
+        return Problem("BAD_REQUEST")
     if isinstance(exc, exceptions.ValidationError):
         return Problem("BAD_REQUEST", errors=exc.get_full_details())
     if isinstance(exc, Http404 | OrderNotFound):
@@ -74,6 +77,17 @@ def _problem_of(exc: Exception) -> Problem:
     if isinstance(exc, DatabaseError):
         return Problem("INTERNAL")
     return Problem("INTERNAL")
+
+
+def _is_nested_too_deep(exc: Exception) -> bool:
+    """Tell whether a body's nesting was too deep for `json`; our own endless recursions are ours.
+
+    DRF's parser expects a ValueError of an ill body only.
+    """
+    if not isinstance(exc, RecursionError):
+        return False
+    frames = list(traceback.walk_tb(exc.__traceback__))
+    return bool(frames) and frames[-1][0].f_globals.get("__name__") == "json.decoder"
 
 
 def _page(code: str, request: HttpRequest) -> JsonResponse:

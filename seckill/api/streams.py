@@ -36,7 +36,9 @@ class Listener:
     async def take(self, timeout_s: float) -> StatusChange | None:
         """Wait for a change; None when none came in time."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), timeout_s)
+            # Not wait_for: Python 3.11's can swallow a cancel that meets the event.
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
         self._event.clear()
         change, self._change = self._change, None
         return change
@@ -61,8 +63,14 @@ class Hub:
         self._listeners[reservation_id].add(listener)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen())
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._standing.wait(), _RETRY_S)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S):
+                    await self._standing.wait()
+        except BaseException:
+            # A client that goes away now: its caller never gets what it would have to leave.
+            self.leave(reservation_id, listener)
+            raise
         return listener
 
     def leave(self, reservation_id: str, listener: Listener) -> None:

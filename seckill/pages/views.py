@@ -20,6 +20,7 @@ from inventory.selectors import activity_detail, list_activities
 from seckill import preflight as preflight_checks
 from seckill.admission.tokens import USER_ID, InvalidToken, issue
 from seckill.api.activities import activity_document
+from seckill.password_limit import TOO_MANY, WINDOW_S, may_guess
 
 View = Callable[..., HttpResponse]
 
@@ -99,19 +100,27 @@ def login(request: HttpRequest) -> HttpResponse:
     target = request.POST.get("next") or request.GET.get("next") or ""
     if not url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
         target = reverse("start")
+    status = 200 if request.method == "GET" else 422
     if request.method == "POST" and form.is_valid():
-        user_id = _buyer_of(request, form.cleaned_data)
-        if user_id is not None:
+        data = form.cleaned_data
+        if "username" in data and not may_guess(data["username"]):
+            form.add_error(None, TOO_MANY)
+            status = 429
+        elif (user_id := _buyer_of(request, data)) is not None:
             request.session.cycle_key()
             request.session[_BUYER] = user_id
             return HttpResponseRedirect(target)
-        form.add_error(None, "Name or password is wrong.")
-    return render(
+        else:
+            form.add_error(None, "Name or password is wrong.")
+    response = render(
         request,
         "pages/login.html",
         {"form": form, "next": target, "demo": settings.SECKILL_DEMO_LOGIN},
-        status=200 if request.method == "GET" else 422,
+        status=status,
     )
+    if status == 429:
+        response.headers["Retry-After"] = str(WINDOW_S)
+    return response
 
 
 def _buyer_of(request: HttpRequest, data: dict[str, str]) -> str | None:

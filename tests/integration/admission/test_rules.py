@@ -8,14 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from inventory import keys, verbs
+from inventory.admission_rules import RulesSnapshot
 from inventory.gate import gate
 from inventory.models import AdmissionOptions, DenyEntry, Stock
 from messaging.broker.base import FailureClass
 from orders.cancel_order import cancel_by_user
+from seckill import web
 from seckill.admission.purchase_tokens import check_token, make_token
+from seckill.admission.rules import Rules
 from seckill.api import purchase_tokens as api
 from tests.fixtures.sales import Sale, open_sale, run_releases
 from tests.fixtures.web import (
@@ -157,6 +161,72 @@ async def test_denied_is_also_told_while_sold_out(start_web: StartWeb, redis_cli
 
     await eventually(local, every_s=0.12)
     assert (await client.buy(sale, "eve")).code == "DENIED"
+
+
+# -- rules that were never read ------------------------------------------------------------------
+async def test_until_the_rules_are_read_nobody_gets_anything_new_and_holders_are_answered(
+    start_web: StartWeb, sale: Sale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token_sale = await in_thread(open_sale)
+    await in_thread(options, token_sale)
+    await in_thread(DenyEntry.objects.create, user_id="eve", reason="bot")
+    before = await start_web()
+    plain = await before.buy(sale, "ann", key="k")
+    issued = (await ask_token(before, token_sale, "ann")).json["token"]
+    with_it = {"Purchase-Token": issued}
+    tokened = await before.buy(token_sale, "ann", headers=with_it)
+    real = web.rules_snapshot
+
+    def unread() -> RulesSnapshot:
+        raise OperationalError("no connection")
+
+    monkeypatch.setattr(web, "rules_snapshot", unread)
+    client = await start_web()
+
+    refused = [
+        await client.buy(sale, "eve"),
+        await client.buy(sale, "bob"),
+        await client.buy(token_sale, "bob"),
+    ]
+    repeated = await client.buy(sale, "ann", key="k")
+    token_repeated = await client.buy(token_sale, "ann", headers=with_it)
+
+    assert {(reply.status, reply.code) for reply in refused} == {(503, "UNAVAILABLE")}
+    assert (list(sale.holders()), list(token_sale.holders())) == (["ann"], ["ann"])
+    assert (repeated.status, token_repeated.status) == (202, 202)
+    assert repeated.json["reservation_id"] == plain.json["reservation_id"]
+    assert token_repeated.json["reservation_id"] == tokened.json["reservation_id"]
+
+    monkeypatch.setattr(web, "rules_snapshot", real)
+
+    async def normal() -> bool:
+        return (await client.buy(sale, "bob")).status == 202
+
+    await eventually(normal, every_s=0.12)
+    assert (await client.buy(sale, "eve")).code == "DENIED"
+    assert (await client.buy(token_sale, "bob")).code == "TOKEN_REQUIRED"
+
+
+async def test_rules_once_read_stand_when_a_later_read_fails() -> None:
+    known = RulesSnapshot(mark="1", token_sales=frozenset(), denied={1: {"eve": None}})
+    reads = [known]
+    marks = ["1", "2"]
+
+    async def read() -> RulesSnapshot:
+        return reads.pop()
+
+    async def read_mark() -> str:
+        return marks.pop(0)
+
+    rules = Rules(read_mark=read_mark, read=read)
+    assert rules.check((1, 2), "ann", None).refusal == "UNAVAILABLE"
+    await rules.refresh()
+    await rules.refresh()
+    with pytest.raises(IndexError):
+        await rules.refresh()
+
+    assert rules.check((1, 2), "eve", None).refusal == "DENIED"
+    assert rules.check((1, 2), "ann", None).refusal == ""
 
 
 # -- purchase tokens -----------------------------------------------------------------------------

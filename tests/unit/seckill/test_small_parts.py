@@ -7,7 +7,7 @@ import pytest
 
 from seckill.admission.app import hot_target
 from seckill.admission.breaker import Breaker
-from seckill.admission.catalogue import Catalogue, CatalogueEntry, Key
+from seckill.admission.catalogue import Catalogue, CatalogueEntry, CatalogueUnread, Key
 from seckill.admission.problems import PROBLEMS, build, ready
 from seckill.api.events import stream_target
 
@@ -82,6 +82,45 @@ async def test_catalogue_keeps_what_it_knows_when_a_read_fails() -> None:
     with pytest.raises(OSError, match="no database"):
         await catalogue.find((2, 2))
     assert catalogue.known((1, 1))
+
+
+async def test_catalogue_does_not_read_again_at_once_after_a_read_that_failed() -> None:
+    now, reads = [0.0], []
+
+    async def load() -> dict[Key, CatalogueEntry]:
+        reads.append(now[0])
+        now[0] += 3.0  # the time that a connect to nowhere takes
+        raise OSError("no database")
+
+    catalogue = Catalogue(load, clock=lambda: now[0])
+    with pytest.raises(OSError, match="no database"):
+        await catalogue.find((1, 1))
+    for _ in range(64):
+        with pytest.raises(CatalogueUnread):
+            await catalogue.find((1, 1))
+    assert reads == [0.0]
+
+    now[0] += 1.0
+    with pytest.raises(OSError, match="no database"):
+        await catalogue.find((1, 1))
+    assert reads == [0.0, 4.0]
+
+
+async def test_catalogue_answers_again_after_a_good_read() -> None:
+    fail = [True]
+
+    async def load() -> dict[Key, CatalogueEntry]:
+        if fail[0]:
+            raise OSError("no database")
+        return {(1, 1): OPEN}
+
+    catalogue = Catalogue(load)
+    with pytest.raises(OSError, match="no database"):
+        await catalogue.find((1, 1))
+    fail[0] = False
+    await catalogue.refresh()
+    assert await catalogue.find((1, 1)) == OPEN
+    assert await catalogue.find((2, 2)) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jwt
@@ -10,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from seckill.admission.tokens import InvalidToken, TokenPolicy, TokenVerifier
 
-KEY = "0123456789abcdef0123456789abcdef"
+KEY = "0123456789abcdef0123456789abcdef" * 2  # long enough for HS512
+ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def verifier(**changes: Any) -> TokenVerifier:
@@ -65,8 +67,41 @@ def test_short_way_refuses_what_pyjwt_refuses() -> None:
                 accepted.append(way)
             except InvalidToken:
                 pass
-        # The last base64 character has unused bits: both ways decode it leniently.
-        assert not accepted or position == len(good) - 1
+        # The last base64 character has unused bits, and PyJWT alone decodes it leniently.
+        assert not accepted or (accepted, position) == ([checked.claims], len(good) - 1)
+
+
+def spellings(good: bytes) -> list[bytes]:
+    """Other bytes that a lenient decoder reads as the same token."""
+    head, _, signature = good.rpartition(b".")
+    changed = [signature + end for end in (b"=", b"==", b"\n", b"!", b"*" * 9)]
+    changed += [signature[:5] + foreign + signature[5:] for foreign in (b"!", b" ", b"\xe4")]
+    last = ALPHABET.index(signature[-1:])
+    changed.append(signature[:-1] + ALPHABET[last ^ 1 : (last ^ 1) + 1])  # an unused bit
+    return [head + b"." + one for one in changed]
+
+
+@pytest.mark.parametrize("policy", [{}, {"issuer": "https://id"}, {"algorithm": "HS512"}])
+def test_a_token_has_one_spelling(policy: dict[str, str]) -> None:
+    checked = verifier(**policy)
+    good = (
+        token(iss="https://id", algorithm=policy.get("algorithm", "HS256")) if policy else token()
+    )
+    assert checked.verify(good) == "alice"
+    for other in spellings(good):
+        with pytest.raises(InvalidToken):
+            checked.verify(other)
+    assert len(checked._verified) == 1
+
+
+def test_what_is_remembered_is_small_however_long_the_token() -> None:
+    checked = verifier()
+    long = token(groups="g" * 2_000)
+    assert checked.verify(long) == "alice"
+    assert checked.known(long) == "alice"
+    (key,) = checked._verified
+    assert len(key) == 32
+    assert checked.known(key) is None  # the digest itself opens nothing
 
 
 def test_expired_tokens_leave_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +123,33 @@ def test_cache_is_bounded() -> None:
         checked.verify(one)
     assert sum(checked.known(one) is not None for one in tokens) <= 10
     assert checked.known(tokens[-1]) == "u49"
+
+
+def test_threads_that_forget_the_same_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = verifier()
+    short = token()
+    checked.verify(short)
+    later = time.time() + 61
+
+    def other_thread() -> float:
+        checked._verified.clear()
+        return later
+
+    monkeypatch.setattr(time, "time", other_thread)
+    assert checked.known(short) is None
+
+
+def test_threads_that_make_room_at_the_same_time() -> None:
+    class Raced(dict[bytes, tuple[str, float]]):
+        def __iter__(self) -> Iterator[bytes]:
+            found = list(super().__iter__())
+            self.clear()  # another thread comes between the list and the removals
+            return iter(found)
+
+    checked = verifier(limit=10)
+    checked._verified = Raced()
+    for n in range(11):
+        assert checked.verify(token(sub=f"u{n}")) == f"u{n}"
 
 
 def test_issuer_and_audience_are_checked() -> None:
@@ -119,6 +181,9 @@ async def test_jwks_of_an_identity_provider(monkeypatch: pytest.MonkeyPatch) -> 
     assert await checked.verify_async(good) == "alice"
     assert await checked.verify_async(good) == "alice"
     assert len(reads) == 1
+    for other in spellings(good):
+        with pytest.raises(InvalidToken):
+            await checked.verify_async(other)
     for _ in range(5):
         with pytest.raises(InvalidToken):
             await checked.verify_async(strange)
