@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -67,6 +69,20 @@ def _is_stopped(record: selectors.ActivityRecord, report: GateReport) -> bool:
     )
 
 
+class ActivityForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A DRAFT's own fields; after DRAFT the page has none of them, only its admission options."""
+
+    def clean(self) -> dict[str, Any] | None:
+        """Refuse what was typed for a DRAFT that has been warmed up meanwhile."""
+        if not _is_draft(self.instance) and "name" in self.data:
+            raise ValidationError(
+                f"Nothing was saved: the sale is {self.instance.status} by now, and what you had "
+                "open was its draft. Its window and limits are changed by the operation Edit; "
+                "save again to change its admission options, which stand below as you typed them."
+            )
+        return super().clean()
+
+
 class SkuInline(admin.TabularInline):  # type: ignore[type-arg]
     model = Sku
     extra = 1
@@ -109,9 +125,24 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ("name", "id", "status", "starts_at", "ends_at", "is_test", "opened_at")
     list_filter = ("status", "is_test")
     search_fields = ("name",)
+    form = ActivityForm
     inlines = (SkuInline, AdmissionInline)
     readonly_fields = ("status", "opened_at", "version")
     change_form_template = "admin/inventory/activity/change_form.html"
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Activity | None:
+        """Lock the row that a form is about to write: all its columns are saved.
+
+        An operator's change or a noted loss waits until that is done, or is read here; and a DRAFT
+        stays one until its SKUs are saved.
+        """
+        found: Activity | None = super().get_object(request, object_id, from_field)
+        # The change and delete pages run a POST in a transaction; others only read.
+        if found is None or not transaction.get_connection().in_atomic_block:
+            return found
+        return Activity.objects.select_for_update(no_key=True).filter(pk=found.pk).first()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Activity | None = None) -> list[str]:
         if _is_draft(obj):

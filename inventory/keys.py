@@ -35,8 +35,12 @@ def tokens(activity_id: int, sku_id: int) -> str:
 
 
 def request(activity_id: int, user_id: str, key: str) -> str:
-    """Text of one idempotency key of one user: `request_id reservation fingerprint`."""
-    return f"{tag(activity_id)}:request:{user_id}:{key}"
+    """Text of one idempotency key of one user: `request_id reservation fingerprint`.
+
+    A user's id and his key may both hold ':'. The id's is written '%3A' ('%' is in no id), so that
+    the first ':' ends the id: `shop` with `7:k` and `shop:7` with `k` are two keys.
+    """
+    return f"{tag(activity_id)}:request:{user_id.replace(':', '%3A')}:{key}"
 
 
 def reservation(activity_id: int, reservation_id: str) -> str:

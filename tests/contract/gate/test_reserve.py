@@ -3,7 +3,7 @@
 import pytest
 
 from inventory import keys, verbs
-from inventory.contracts import ReserveCode
+from inventory.contracts import GiveBackCode, ReserveCode
 from inventory.errors import GateScriptError, GateUnavailable
 from inventory.gate import Gate
 from inventory.states import GateStatus
@@ -170,6 +170,23 @@ def test_the_same_key_for_another_sku_is_a_conflict(new_sale) -> None:
 
     assert (other.code, other.reservation) == (ReserveCode.REQUEST_CONFLICT, None)
     assert (sale.stock(7), sale.stock(8)) == (4, 5)
+
+
+def test_users_whose_id_and_key_read_alike_get_their_own(new_sale) -> None:
+    """Ids and keys may both hold ':'."""
+    sale = new_sale(5)
+    ann = sale.buy("shop", idempotency_key="7:k1")
+
+    bob, again = sale.reserve(
+        wish("shop:7", idempotency_key="k1"), wish("shop", idempotency_key="7:k1")
+    )
+
+    assert (bob.code, bob.reservation.user_id) == (ReserveCode.RESERVED, "shop:7")
+    assert (again.code, again.reservation) == (ReserveCode.REQUEST_REPLAYED, ann)
+    assert sale.holders().keys() == {"shop", "shop:7"}
+    assert sale.give_back(bob.reservation) is GiveBackCode.OK
+    assert sale.client.exists(keys.request(42, "shop", "7:k1")) == 1
+    assert sale.stock() == 4
 
 
 def test_keys_belong_to_their_user(new_sale) -> None:

@@ -22,6 +22,7 @@ from inventory.operation_driver import _STEPS
 from inventory.operation_forms import IN_FLIGHT
 from inventory.operation_requests import PERMISSIONS
 from inventory.states import ACTIVITY_ALLOWED, OPERATION_ALLOWED, OperationKind
+from seckill.admission.tokens import USER_ID
 from tests.fixtures.gate import wish
 
 
@@ -41,6 +42,13 @@ def test_all_keys_of_a_sale_share_one_hash_tag() -> None:
     assert len(set(made)) == len(made)
     # Cluster hashes what stands between the first { and the next }.
     assert {re.search(r"\{(.*?)\}", key)[1] for key in made} == {"42"}
+
+
+def test_ids_and_keys_that_read_alike_make_two_keys() -> None:
+    assert USER_ID.fullmatch("a%3Ab") is None  # '%' is free to stand for something
+    pairs = [("shop", "7:k"), ("shop:7", "k"), ("shop:7:k", ""), ("shop", "7%3Ak")]
+    assert len({keys.request(42, user, key) for user, key in pairs}) == len(pairs)
+    assert keys.request(42, "ann@x", "k:1") == "seckill:{42}:request:ann@x:k:1"
 
 
 @pytest.mark.parametrize(
