@@ -60,7 +60,7 @@ def worker(environment: dict[str, str], tmp_path: Path) -> Iterator[list[subproc
 def start(environment: dict[str, str], faultpoints: str, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "manage.py", "run_replay"],
+            [sys.executable, "manage.py", "run_replayer"],
             cwd=ROOT,
             env={**environment, "SECKILL_FAULTPOINTS": faultpoints},
             stdout=out,

@@ -1,4 +1,4 @@
-"""`manage.py run_replay`: execute approved replay batches, in the foreground."""
+"""`manage.py run_replayer`: execute approved replay batches, in the foreground."""
 
 import sys
 from argparse import ArgumentParser
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         problem = find_problem()
         if problem:
-            self.stderr.write(f"run_replay: {problem.text}")
+            self.stderr.write(f"run_replayer: {problem.text}")
             sys.exit(problem.code)
         code = serve(role="replay", loops=replayer(once=options["once"]))
         if not options["once"]:
