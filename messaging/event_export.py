@@ -1,8 +1,9 @@
 """One day of the event archive as a file: JSON lines, gzipped, with a chained manifest.
 
 The same day is exported to the same bytes, so a repeat after a crash changes nothing. Each line of
-`manifest.jsonl` names a file, its SHA-256 and the digest of the line before: a file that is lost,
-changed or put in later breaks the chain (`verify`).
+`manifest.jsonl` names a file, its SHA-256 and the digest of the line before: `verify` finds a file
+that is lost, changed or put in later. A day that got an event while it was written is exported once
+more: its file has a second line then, and only the newest one says what the file must be.
 """
 
 import gzip
@@ -84,20 +85,22 @@ def verify(folder: Path) -> list[str]:
     Cost: reads every file.
     """
     problems: list[str] = []
-    previous, known = "", set()
+    previous = ""
+    newest: dict[str, str] = {}  # file → SHA-256: a later line stands for a later export
     for number, line in enumerate(_manifest(folder), start=1):
         entry = json.loads(line)
         if entry["previous"] != previous:
             problems.append(f"line {number} of the manifest does not follow the one before")
         previous = hashlib.sha256(line).hexdigest()
-        known.add(entry["file"])
-        path = folder / entry["file"]
+        newest[entry["file"]] = entry["sha256"]
+    for name, sha256 in newest.items():
+        path = folder / name
         if not path.exists():
-            problems.append(f"{entry['file']} is missing")
-        elif _digest(path) != entry["sha256"]:
-            problems.append(f"{entry['file']} was changed")
+            problems.append(f"{name} is missing")
+        elif _digest(path) != sha256:
+            problems.append(f"{name} was changed")
     for path in sorted(folder.glob("events-*.jsonl.gz")):
-        if path.name not in known:
+        if path.name not in newest:
             problems.append(f"{path.name} is not in the manifest")
     return problems
 

@@ -7,6 +7,7 @@ never sent again by itself, because the buyer may have the mail. Celery calls `s
 
 import smtplib
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.core.mail import EmailMessage
+from django.core.mail import EmailMessage, get_connection
 
 import faultpoint
 from orders.amounts import money
@@ -24,13 +25,15 @@ from orders.states import NotificationStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+    from django.core.mail.backends.base import BaseEmailBackend
 
 log = structlog.get_logger(__name__)
 
 RESEND_PERMISSION: Final = "orders.resend_notification"
 SENDING_S: Final = 60  # far above EMAIL_TIMEOUT: an older SENDING has nobody behind it
 _MAX_TRIES: Final = 10
-# The server refused before it took the mail, or nothing reached it: certainly not sent.
+# While the mail is sent: the server refused before it took it, or nothing reached it (a backend may
+# connect only then). What fails while the connection is opened is certainly not sent, too.
 _NOT_SENT: Final = (
     ConnectionRefusedError,
     smtplib.SMTPConnectError,
@@ -147,18 +150,53 @@ def _send(mail: _Mail) -> str:
     address = address_of(mail.user_id)
     if not address:
         return _end(mail, NotificationStatus.SKIPPED, "no address", counts_as="skipped")
+    with ExitStack() as stack:
+        try:
+            server = get_connection()
+            stack.callback(_close, server)
+            server.open()
+        except Exception as error:  # no name, no route, no answer, no login: nothing was sent
+            return _not_sent(mail, error)
+        return _hand_over(mail, address, server)
+
+
+def _hand_over(mail: _Mail, address: str, server: "BaseEmailBackend") -> str:
+    """Send over an open connection; only here may a failure leave a mail that has arrived."""
     try:
-        _message(mail, address).send()
+        _message(mail, address, server).send()
     except _NOT_SENT as error:
-        if mail.tries >= _MAX_TRIES:
-            return _end(mail, NotificationStatus.FAILED, _name(error), counts_as="failed")
-        return _end(mail, NotificationStatus.PENDING, _name(error), counts_as="later")
+        return _not_sent(mail, error)
     except _REFUSED as error:
+        if _asks_to_retry(error):
+            return _not_sent(mail, error)
         return _end(mail, NotificationStatus.FAILED, _name(error), counts_as="failed")
     except Exception as error:  # whatever else: it may have gone out
         return _end(mail, NotificationStatus.UNKNOWN, _name(error), counts_as="unknown")
     faultpoint.hit("notify.sent")
     return _end(mail, NotificationStatus.SENT, "", counts_as="sent")
+
+
+def _not_sent(mail: _Mail, error: Exception) -> str:
+    if mail.tries >= _MAX_TRIES:
+        return _end(mail, NotificationStatus.FAILED, _name(error), counts_as="failed")
+    return _end(mail, NotificationStatus.PENDING, _name(error), counts_as="later")
+
+
+def _asks_to_retry(error: smtplib.SMTPRecipientsRefused | smtplib.SMTPDataError) -> bool:
+    """Whether every code of a refusal is 4xx: greylisting, a full mailbox, a busy server."""
+    if isinstance(error, smtplib.SMTPDataError):
+        codes = [error.smtp_code]
+    else:
+        codes = [code for code, _ in error.recipients.values()]
+    return bool(codes) and all(400 <= code < 500 for code in codes)
+
+
+def _close(server: "BaseEmailBackend") -> None:
+    """Close the connection. The row says already how it went: a bad goodbye changes nothing."""
+    try:
+        server.close()
+    except Exception as error:
+        log.info("mail_connection_not_closed", error=_name(error))
 
 
 def _end(mail: _Mail, status: NotificationStatus, error: str, *, counts_as: str) -> str:
@@ -176,7 +214,7 @@ def _end(mail: _Mail, status: NotificationStatus, error: str, *, counts_as: str)
     return counts_as
 
 
-def _message(mail: _Mail, address: str) -> EmailMessage:
+def _message(mail: _Mail, address: str, server: "BaseEmailBackend") -> EmailMessage:
     amount = money(mail.amount_cents, mail.currency)
     if mail.source_type == ORDER_PAID:
         subject, text = "Your order is paid", f"Thank you: we have received {amount}."
@@ -188,6 +226,7 @@ def _message(mail: _Mail, address: str) -> EmailMessage:
         to=[address],
         # The same id whenever this mail is sent: mail servers can tell a double.
         headers={"Message-ID": f"<seckill-{mail.source_type}-{mail.order_id}@notifications>"},
+        connection=server,
     )
 
 

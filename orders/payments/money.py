@@ -7,23 +7,15 @@ order paid by nothing, or a refund of what was never captured makes the sums dif
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from orders.database import fetch
 from orders.payments.port import BookEntry, PaymentProvider, ProviderState
 
-# One line for each order of the sale with any money: the base of table and breaches.
+# One line for each order of the sale with any money: the base of table and breaches. An order looks
+# up its own payments and refunds. Grouped apart they are all that were ever made, and on statistics
+# from before the sale they were read once for each order: 6 000 orders took 14 s, this way 0.1 s.
 _PER_ORDER: Final = """
-WITH paid AS (
-  SELECT order_id, sum(amount_cents) FILTER (WHERE status = 'SUCCEEDED') AS captured,
-         sum(amount_cents) FILTER (WHERE status = 'SUBMIT_UNKNOWN') AS unclear
-    FROM orders_payment_attempt GROUP BY order_id
-), given AS (
-  SELECT order_id, sum(amount_cents) FILTER (WHERE status = 'SUCCEEDED') AS refunded,
-         sum(amount_cents) FILTER (WHERE status IN ('DUE', 'SUBMITTED', 'FAILED')) AS due,
-         sum(amount_cents) FILTER (WHERE status = 'SUBMIT_UNKNOWN') AS unclear
-    FROM orders_refund GROUP BY order_id
-)
 SELECT o.order_id, o.currency,
        coalesce(paid.captured, 0)::bigint AS money_in,
        CASE WHEN o.status IN ('PAID', 'FULFILLING', 'FULFILLED') THEN o.amount_cents
@@ -33,10 +25,19 @@ SELECT o.order_id, o.currency,
        coalesce(paid.unclear, 0)::bigint AS payment_unknown,
        coalesce(given.unclear, 0)::bigint AS refund_unknown
   FROM orders_order o
-  LEFT JOIN paid ON paid.order_id = o.order_id
-  LEFT JOIN given ON given.order_id = o.order_id
- WHERE (%s::bigint IS NULL OR o.activity_id = %s::bigint)
-   AND (paid.order_id IS NOT NULL OR given.order_id IS NOT NULL
+ CROSS JOIN LATERAL (
+  SELECT count(*) AS attempts,
+         sum(a.amount_cents) FILTER (WHERE a.status = 'SUCCEEDED') AS captured,
+         sum(a.amount_cents) FILTER (WHERE a.status = 'SUBMIT_UNKNOWN') AS unclear
+    FROM orders_payment_attempt a WHERE a.order_id = o.order_id) AS paid
+ CROSS JOIN LATERAL (
+  SELECT count(*) AS refunds,
+         sum(r.amount_cents) FILTER (WHERE r.status = 'SUCCEEDED') AS refunded,
+         sum(r.amount_cents) FILTER (WHERE r.status IN ('DUE', 'SUBMITTED', 'FAILED')) AS due,
+         sum(r.amount_cents) FILTER (WHERE r.status = 'SUBMIT_UNKNOWN') AS unclear
+    FROM orders_refund r WHERE r.order_id = o.order_id) AS given
+ WHERE {scope}
+   AND (paid.attempts > 0 OR given.refunds > 0
         OR o.status IN ('PAID', 'FULFILLING', 'FULFILLED', 'REFUNDING', 'REFUNDED'))
 """
 _TABLE: Final = f"""
@@ -56,7 +57,7 @@ SELECT o.order_id, 'its payment_id names no captured attempt of it'
   FROM orders_order o
   LEFT JOIN orders_payment_attempt a
     ON a.attempt_id = o.payment_id AND a.order_id = o.order_id AND a.status = 'SUCCEEDED'
- WHERE (%s::bigint IS NULL OR o.activity_id = %s::bigint)
+ WHERE {scope}
    AND o.status IN ('PAID', 'FULFILLING', 'FULFILLED', 'REFUNDING', 'REFUNDED')
    AND (a.attempt_id IS NULL OR a.amount_cents <> o.amount_cents OR a.currency <> o.currency)
 UNION ALL
@@ -64,14 +65,14 @@ SELECT o.order_id, 'refund ' || r.refund_id || ' is not of a captured attempt an
   FROM orders_refund r
   JOIN orders_order o ON o.order_id = r.order_id
   JOIN orders_payment_attempt a ON a.attempt_id = r.attempt_id
- WHERE (%s::bigint IS NULL OR o.activity_id = %s::bigint)
+ WHERE {scope}
    AND (a.status <> 'SUCCEEDED' OR a.order_id <> r.order_id
         OR a.amount_cents <> r.amount_cents OR a.currency <> r.currency)
 UNION ALL
 SELECT o.order_id, o.status || ', but its refund is ' || coalesce(r.status, 'missing')
   FROM orders_order o
   LEFT JOIN orders_refund r ON r.attempt_id = o.payment_id
- WHERE (%s::bigint IS NULL OR o.activity_id = %s::bigint)
+ WHERE {scope}
    AND ((o.status = 'REFUNDED' AND r.status IS DISTINCT FROM 'SUCCEEDED')
         OR (o.status = 'REFUNDING' AND coalesce(r.status, 'SUCCEEDED') = 'SUCCEEDED')
         OR (o.status IN ('PAID', 'FULFILLING', 'FULFILLED') AND r.refund_id IS NOT NULL))
@@ -98,7 +99,10 @@ class MoneyRow:
 
 
 def money_table(activity_id: int | None = None) -> list[MoneyRow]:
-    """Return the money of a sale, or of all, one row for each currency. One statement."""
+    """Return the money of a sale, or of all, one row for each currency.
+
+    Cost: one statement; reads orders_order, and payments and refunds of the sale's orders only.
+    """
     return [
         MoneyRow(
             currency=row[0],
@@ -109,7 +113,7 @@ def money_table(activity_id: int | None = None) -> list[MoneyRow]:
             payment_unknown=row[5],
             refund_unknown=row[6],
         )
-        for row in fetch(_TABLE, (activity_id, activity_id))
+        for row in _fetch(_TABLE, activity_id)
     ]
 
 
@@ -124,12 +128,17 @@ def money_breaches(activity_id: int | None = None) -> list[str]:
     lines = [
         f"order {order_id}: in {money_in} is not kept {kept} + refunded {refunded} + due {due}"
         f" + unknown {unknown} (cents)"
-        for order_id, money_in, kept, refunded, due, unknown in fetch(
-            _UNEVEN, (activity_id, activity_id)
-        )
+        for order_id, money_in, kept, refunded, due, unknown in _fetch(_UNEVEN, activity_id)
     ]
-    found = fetch(_MISMATCHED, (activity_id,) * 6)
+    found = _fetch(_MISMATCHED, activity_id)
     return lines + [f"order {order_id}: {what}" for order_id, what in found]
+
+
+def _fetch(sql: str, activity_id: int | None) -> list[tuple[Any, ...]]:
+    """Ask for one sale or for all: two texts, as no single plan is good for both."""
+    if activity_id is None:
+        return fetch(sql.format(scope="true"))
+    return fetch(sql.format(scope="o.activity_id = %s"), (activity_id,) * sql.count("{scope}"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,21 +27,26 @@ log = structlog.get_logger(__name__)
 
 PERMISSION: Final = "orders.settle_sale"
 
+# Messages of a sale that are not sent yet. Its parameter is named `activity`.
+UNSENT: Final = """
+SELECT count(*) FROM messaging_outbox o
+ WHERE o.state = 0
+   AND CASE WHEN o.payload IS JSON OBJECT
+            THEN (o.payload::jsonb ->> 'activity_id') = %(activity)s::text END
+"""
+
 # What must be 0, and what it says when it is not.
-_COUNTS: Final = """
+_COUNTS: Final = f"""
 SELECT (SELECT count(*) FROM orders_reservation
          WHERE activity_id = %(activity)s AND release_state = 'DUE'),
        (SELECT count(*) FROM orders_order
          WHERE activity_id = %(activity)s AND status IN ('CREATED', 'PAYING', 'REFUNDING')),
-       (SELECT count(*) FROM messaging_outbox o
-         WHERE o.state = 0
-           AND CASE WHEN o.payload IS JSON OBJECT
-                    THEN (o.payload::jsonb ->> 'activity_id') = %(activity)s::text END),
+       ({UNSENT}),
        (SELECT count(*) FROM orders_payment_attempt a JOIN orders_order o USING (order_id)
          WHERE o.activity_id = %(activity)s AND a.next_try_at IS NOT NULL),
        (SELECT count(*) FROM orders_refund r JOIN orders_order o USING (order_id)
          WHERE o.activity_id = %(activity)s AND r.next_try_at IS NOT NULL)
-"""
+"""  # noqa: S608 - constants
 _SAYINGS: Final = (
     "{} releases are due",
     "{} orders are unpaid or being refunded",

@@ -224,6 +224,38 @@ def test_the_same_day_exports_to_the_same_bytes_and_one_line_of_manifest(monkeyp
     assert len((tmp_path / event_export.MANIFEST).read_bytes().splitlines()) == 1
 
 
+def test_a_day_that_is_exported_again_is_what_its_newest_line_says(monkeypatch, settings):
+    """An event came while the file was written: the day was refused, and the next run is right."""
+    _archived(monkeypatch)
+    folder = Path(settings.SECKILL_ARCHIVE_DIR)
+    real, first = event_export.export_day, []
+
+    def export(day, folder):
+        done = real(day, folder)
+        if not first:
+            first.append((folder / done.file).read_bytes())
+            _archived(monkeypatch)
+        return done
+
+    monkeypatch.setattr(event_export, "export_day", export)
+    assert [item.reason for item in _run(8).refused] == [
+        "events-20310301.jsonl.gz holds 3 of 6 events"
+    ]
+    assert _run(8).refused == ()
+
+    assert event_export.verify(folder) == []
+    lines = (folder / event_export.MANIFEST).read_bytes().splitlines(keepends=True)
+    assert [json.loads(line)["rows"] for line in lines] == [3, 6]
+    (folder / "events-20310301.jsonl.gz").write_bytes(first[0])  # the older file is a change
+    (folder / event_export.MANIFEST).write_bytes(
+        lines[0].replace(b'"rows":3', b'"rows":4') + lines[1]
+    )
+    assert event_export.verify(folder) == [
+        "line 2 of the manifest does not follow the one before",
+        "events-20310301.jsonl.gz was changed",
+    ]
+
+
 def test_a_changed_missing_or_foreign_file_is_found(monkeypatch, tmp_path):
     _archived(monkeypatch)
     done = event_export.export_day(DAY, tmp_path)

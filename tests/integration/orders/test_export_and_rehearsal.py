@@ -119,6 +119,7 @@ def rehearsal(redis_client):
     cancel_by_user(order_id=canceled.order_id, user_id="bob")
     run_releases()
     run_projection()
+    execute("UPDATE messaging_outbox SET state = 1, sent_at = now()")
     Activity.objects.filter(pk=sale.activity_id).update(status="CLOSED")
     return sale
 
@@ -189,6 +190,10 @@ def test_what_is_still_delivered_afterwards_changes_nothing(rehearsal):
         (
             "UPDATE orders_order SET status = 'PAYING', paid_at = NULL WHERE status = 'PAID'",
             "neither paid nor ended",
+        ),
+        (
+            "UPDATE messaging_outbox SET state = 0, sent_at = NULL WHERE tag = 'ORDER_CREATED'",
+            "2 messages are not sent: wait",
         ),
     ],
 )

@@ -1,11 +1,15 @@
 """A buyer gets a mail once, or a person decides: never twice by itself."""
 
+import errno
 import smtplib
+import socket
+from typing import ClassVar
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core import mail
 from django.core.exceptions import PermissionDenied
+from django.core.mail.backends import smtp
 from django.core.mail.backends.locmem import EmailBackend
 from django.db import connection
 
@@ -45,7 +49,7 @@ class OutsideTransactions(EmailBackend):
 
 def test_a_mail_is_sent_once_outside_any_transaction(settings, monkeypatch):
     event = _queue()
-    monkeypatch.setattr(mail, "get_connection", lambda **_: OutsideTransactions())
+    monkeypatch.setattr(notifications, "get_connection", OutsideTransactions)
 
     assert notifications.send_due() == SendReport(sent=1)
     assert notifications.send_due() == SendReport()
@@ -98,6 +102,15 @@ def test_a_crash_while_sending_is_unknown_listed_and_never_sent_again(monkeypatc
         (smtplib.SMTPServerDisconnected("gone"), "UNKNOWN", SendReport(unknown=1)),
         (ConnectionRefusedError(), "PENDING", SendReport(later=1)),
         (smtplib.SMTPRecipientsRefused({}), "FAILED", SendReport(failed=1)),
+        (smtplib.SMTPRecipientsRefused({"a": (550, b"")}), "FAILED", SendReport(failed=1)),
+        (smtplib.SMTPRecipientsRefused({"a": (451, b"")}), "PENDING", SendReport(later=1)),
+        (
+            smtplib.SMTPRecipientsRefused({"a": (451, b""), "b": (550, b"")}),
+            "FAILED",
+            SendReport(failed=1),
+        ),
+        (smtplib.SMTPDataError(554, b""), "FAILED", SendReport(failed=1)),
+        (smtplib.SMTPDataError(452, b""), "PENDING", SendReport(later=1)),
     ],
 )
 def test_what_a_failed_send_proves(monkeypatch, error, status, report):
@@ -107,11 +120,79 @@ def test_what_a_failed_send_proves(monkeypatch, error, status, report):
         def send_messages(self, messages):
             raise error
 
-    monkeypatch.setattr(mail, "get_connection", lambda **_: Broken())
+    monkeypatch.setattr(notifications, "get_connection", Broken)
 
     assert notifications.send_due() == report
     assert notifications.send_due() == SendReport()  # a PENDING one waits for its back-off
     assert _statuses() == [status]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        socket.gaierror(socket.EAI_AGAIN, "no such name now"),
+        OSError(errno.EHOSTUNREACH, "no route to host"),
+        TimeoutError(),
+        ConnectionRefusedError(),
+        smtplib.SMTPServerDisconnected("gone before it said who it is"),
+        smtplib.SMTPConnectError(421, b"too busy"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_fails_before_the_connection_is_open_was_not_sent(monkeypatch, settings, error):
+    """The real backend: what it raises while it connects, it also raises while it sends."""
+    settings.EMAIL_BACKEND = f"{smtp.__name__}.EmailBackend"
+    _queue()
+
+    def connect(self, *_):
+        raise error
+
+    monkeypatch.setattr(smtplib.SMTP, "connect", connect)
+
+    assert notifications.send_due() == SendReport(later=1)
+    assert rows("SELECT status, error FROM orders_notification") == [
+        ("PENDING", type(error).__name__)
+    ]
+    execute("UPDATE orders_notification SET tries = 9, next_try_at = now()")
+    assert notifications.send_due() == SendReport(failed=1)
+
+
+class Recorded(EmailBackend):
+    calls: ClassVar[list[str]] = []
+
+    def open(self):
+        self.calls.append("open")
+
+    def send_messages(self, messages):
+        self.calls.append("send")
+        return super().send_messages(messages)
+
+    def close(self):
+        self.calls.append(f"close {_statuses()}")
+        raise smtplib.SMTPResponseException(500, b"no goodbye")
+
+
+def test_the_connection_is_closed_when_the_row_says_how_it_went(monkeypatch):
+    _queue()
+    monkeypatch.setattr(Recorded, "calls", [])
+    monkeypatch.setattr(notifications, "get_connection", Recorded)
+
+    assert notifications.send_due() == SendReport(sent=1)
+
+    assert Recorded.calls == ["open", "send", "close ['SENT']"]
+    assert len(mail.outbox) == 1
+
+
+@pytest.mark.parametrize("backend", ["console", "filebased", "dummy"])
+def test_a_backend_without_a_connection_sends_as_well(settings, tmp_path, capsys, backend):
+    settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
+    settings.EMAIL_FILE_PATH = tmp_path
+    event = _queue()
+
+    assert notifications.send_due() == SendReport(sent=1)
+
+    written = capsys.readouterr().out + "".join(file.read_text() for file in tmp_path.iterdir())
+    assert written.count(f"Subject: Your order is paid: {event.order_id}") == (backend != "dummy")
 
 
 def test_a_slow_sender_that_comes_back_tells_the_truth(monkeypatch):
