@@ -21,17 +21,18 @@ def masked_body(body: bytes) -> str:
     """Return a body as indented JSON with every value masked that is not known to be harmless."""
     try:
         value = msgspec.json.decode(body)
-        text = msgspec.json.format(msgspec.json.encode(_mask(value)), indent=2).decode()
+        text = msgspec.json.format(msgspec.json.encode(masked(value)), indent=2).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return f"{len(body)} bytes that are no JSON"
     return text[:_SHOWN]
 
 
-def _mask(value: Any, name: str = "") -> Any:
+def masked(value: Any, name: str = "") -> Any:
+    """Return a value of a body, by its field's name, masked unless it is known to be harmless."""
     if isinstance(value, dict):
-        return {key: _mask(item, key) for key, item in value.items()}
+        return {key: masked(item, key) for key, item in value.items()}
     if isinstance(value, list):
-        return [_mask(item, name) for item in value]
+        return [masked(item, name) for item in value]
     if name in _READABLE or value is None or isinstance(value, bool):
         return value
     return f"*** ({len(str(value))} characters)"

@@ -10,8 +10,18 @@ from django.urls import reverse
 
 from dlq_admin import permissions, replay
 from dlq_admin.pages import charts, shell
-from dlq_admin.pages.acts import Act, ActForm, ReasonForm, Table, see_other, send, shown
-from dlq_admin.pages.guard import action_by_name, page
+from dlq_admin.pages.acts import (
+    Act,
+    ActForm,
+    ReasonForm,
+    Table,
+    missing_permission,
+    see_other,
+    send,
+    shown,
+)
+from dlq_admin.pages.exposure import shown_items, whole_items
+from dlq_admin.pages.guard import action, action_by_name, page
 from dlq_admin.pages.keyset import number, page_of
 from dlq_admin.replay import consent
 from dlq_admin.replay import selectors as reads
@@ -206,6 +216,15 @@ def batch(request: HttpRequest, batch_id: int) -> HttpResponse:
     return _show(request, batch_id)
 
 
+@action(permissions.VIEW_PAYLOAD_FULL)
+def reveal(request: HttpRequest, batch_id: int) -> HttpResponse:
+    """Show all of what was edited, once; the look is recorded first.
+
+    Whoever approves an edit must be able to read it, hidden values, too.
+    """
+    return _show(request, batch_id, whole=True)
+
+
 @action_by_name(ACTS.by_name)
 def act(request: HttpRequest, batch_id: int, name: str) -> HttpResponse:
     """Carry out one act on a batch."""
@@ -223,8 +242,9 @@ def _show(
     *,
     bound: Mapping[str, ActForm] | None = None,
     status: int = 200,
+    whole: bool = False,
 ) -> HttpResponse:
-    context = _live(request, batch_id)
+    context = _live(request, batch_id, whole=whole)
     found: BatchView = context["batch"]
     acts = shown(
         ACTS.acts,
@@ -246,13 +266,14 @@ def _show(
     )
 
 
-def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
+def _live(request: HttpRequest, batch_id: int, *, whole: bool = False) -> dict[str, Any]:
     """Read the part of the page that is read again while the batch runs."""
     found = reads.batch(batch_id)
     if found is None:
         raise Http404(f"no batch {batch_id}")
     after = number(request.GET.get("after", ""), otherwise=-1)
     items = reads.items(batch_id, after_position=after, limit=_ITEMS)
+    seen = whole_items(request, found, items) if whole else shown_items(request, items)
     counted = reads.progress_of(batch_id)
     people, lead = consent.needed(batch_id)
     sends = found.status in BATCH_SENDS
@@ -260,7 +281,12 @@ def _live(request: HttpRequest, batch_id: int) -> dict[str, Any]:
     return {
         "page_url": reverse("dlq:batch", args=[batch_id]),
         "batch": found,
-        "items": items,
+        "items": seen,
+        "whole": whole,
+        "hides": any(
+            one.edit_diff != all_.edit_diff for one, all_ in zip(seen, items, strict=True)
+        ),
+        "reveal_why": missing_permission(request, permissions.VIEW_PAYLOAD_FULL),
         "after": items[-1].position if len(items) == _ITEMS else None,
         "progress": counted,
         "approvals": reads.approvals(batch_id),

@@ -46,7 +46,7 @@ def edit(request: HttpRequest, message_pk: int) -> HttpResponse:
             made = replay.plan_edited(
                 ticket_id=_ticket_of(found),
                 message_pk=message_pk,
-                body=with_edited_part(found.body, form.cleaned_data["fields"]),
+                body=with_edited_part(request, found.body, form.cleaned_data["fields"]),
                 user=acting_user(request),
                 reason=form.cleaned_data["reason"],
                 idempotency_key=form.cleaned_data["submission"],

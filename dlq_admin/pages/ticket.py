@@ -28,7 +28,8 @@ from dlq_admin.selectors.audit import event_page
 from dlq_admin.selectors.batches import approvals_of, batch_page
 from dlq_admin.selectors.messages import MessageView, first_message, message_page, message_view
 from dlq_admin.selectors.tickets import TicketView, ticket_view
-from dlq_admin.states import Disposition
+from dlq_admin.states import Disposition, TicketStatus
+from dlq_admin.tickets import discard
 
 TABS: Final = (
     ("evidence", "Evidence"),
@@ -155,6 +156,8 @@ def show(
         pk = first_message(ticket_id)
         message = message_view(pk) if pk is not None else None
     url = reverse("dlq:ticket", args=[ticket_id])
+    pending = found.status is TicketStatus.DISCARD_PENDING
+    asked = discard.asked(ticket_id) if pending else None
     context = {
         "page_url": url,
         "ticket": found,
@@ -164,6 +167,8 @@ def show(
         "tab_template": f"dlq_admin/tabs/{tab}.html",
         "next_step": next_step(found),
         "broken": [one for one in replays.glass_of(ticket_id=ticket_id) if not one.approved_at],
+        "discard": asked,
+        "discard_why_not": discard.why_not_approve(ticket_id) if pending else "",
         "flow": flow_of(found),
         "builds": builds_of(found.group) if found.fix_build is not None else [],
         "acts": shown(
@@ -172,6 +177,9 @@ def show(
             subject=found,
             url=lambda one: f"{url}{one.name}/?tab={tab}",
             bound=bound or {},
+            initial={
+                "approve-discard": {"messages_sha256": asked.messages_sha256 if asked else ""}
+            },
         ),
         **_TAB[tab](request, found, message),
         **(more or {}),
@@ -221,14 +229,19 @@ def _plan(request: HttpRequest, found: TicketView, message: MessageView | None) 
         "dry_form": DryRunForm(),
         "dry_why": missing_permission(request, permissions.PLAN_REPLAY),
         "batches": batch_page(before=number(""), limit=_BATCHES, ticket_id=found.id),
-        "edit_form": _edit_form(message),
+        "edit_form": _edit_form(request, message),
         "edit_why": missing_permission(request, permissions.EDIT_PAYLOAD),
     }
 
 
-def _edit_form(message: MessageView | None) -> EditForm | None:
-    """Return the form that edits a message; none for a body that is no JSON object."""
-    free = editable_part(message.body) if message else ""
+def _edit_form(request: HttpRequest, message: MessageView | None) -> EditForm | None:
+    """Return the form that edits a message; none for a body that is no JSON object.
+
+    Who may not edit gets no form, only the reason: a disabled form still carries the body.
+    """
+    if message is None or missing_permission(request, permissions.EDIT_PAYLOAD):
+        return None
+    free = editable_part(request, message.body)
     return EditForm(initial={"fields_json": free}) if free else None
 
 

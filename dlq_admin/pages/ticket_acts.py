@@ -7,6 +7,7 @@ from dlq_admin import permissions, tickets
 from dlq_admin.pages.acts import Act, ActForm, ReasonForm, Table
 from dlq_admin.pages.plan_form import PlanForm, make_plan
 from dlq_admin.pages.ticket_forms import (
+    ApproveDiscardForm,
     AssignForm,
     ClassifyForm,
     MergeForm,
@@ -113,8 +114,8 @@ ACTS: Final = Table(
         ),
         Act(
             name="approve-discard", label="Approve the discard",
-            permission=permissions.APPROVE_DISCARD, form=ActForm, call=tickets.approve_discard,
-            done="Discarded.", blocked=_not_second, danger=True,
+            permission=permissions.APPROVE_DISCARD, form=ApproveDiscardForm,
+            call=tickets.approve_discard, done="Discarded.", blocked=_not_second, danger=True,
         ),
         Act(
             name="refuse-discard", label="Refuse the discard",

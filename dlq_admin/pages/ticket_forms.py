@@ -31,6 +31,12 @@ _DISPOSITIONS: Final = {
 }
 
 
+class ApproveDiscardForm(ActForm):
+    """A yes to the discard of the messages that are shown."""
+
+    messages_sha256 = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
+
+
 class ClassifyForm(ActForm):
     """Why they died, and what shall become of them."""
 

@@ -18,6 +18,7 @@ urlpatterns = [
     path("approvals/", batches.approvals, name="approvals"),
     path("batches/", batches.batches, name="batches"),
     path("batches/<int:batch_id>/", batches.batch, name="batch"),
+    path("batches/<int:batch_id>/reveal/", batches.reveal, name="batch-reveal"),
     path("batches/<int:batch_id>/<str:name>/", batches.act, name="batch-act"),
     path("quarantine/", browsers.quarantine, name="quarantine"),
     path("outbox/", browsers.outbox, name="outbox"),

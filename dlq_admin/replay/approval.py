@@ -57,8 +57,8 @@ def approve(
 
     Raises:
         PermissionDenied: the user may not.
-        ApprovalRefused: own plan, wrong password, another plan, or an extension that the gate
-            does not allow.
+        ApprovalRefused: own plan, wrong password or too many of them, another plan, or an
+            extension that the gate does not allow.
         StaleState: it does not wait for approval (any more).
 
     Cost: one short transaction; with extensions two reads of Redis for each before it.

@@ -1,18 +1,22 @@
 """What every yes to a plan has in common: password, count, extension rows, and the start."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
-from django.db import connection
+import structlog
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
 from django.db.models import Count, Q
 from django.utils import timezone
 
 from dlq_admin import access, permissions
 from dlq_admin.audit import record
+from dlq_admin.models.audit import AuditEvent
 from dlq_admin.models.replay import Approval, ReplayBatch, ReplayItem
 from dlq_admin.replay.moves import move_all, move_batch
 from dlq_admin.replay.refusals import ApprovalRefused, StaleState
 from dlq_admin.states import BatchStatus, Disposition, ItemStatus
+from dlq_admin.tickets.moves import clock
 from inventory.errors import GateUnavailable
 from orders.errors import TicketRefused
 from orders.extension import require_at_gate, write_extension
@@ -22,18 +26,57 @@ if TYPE_CHECKING:
 
 ALONE_UP_TO = 20  # items that one person may approve; as in sql/approvals.sql
 THIRD_REPLAY = 3
+WRONG_PASSWORDS: Final = 5  # of one user, within
+WRONG_WITHIN: Final = timedelta(minutes=15)
+_WRONG: Final = "APPROVAL_PASSWORD_WRONG"
+
+log = structlog.get_logger(__name__)
 
 
 def check_password(*, batch_id: int, user: "User", password: str) -> None:
-    """Raise ApprovalRefused unless it is the user's own; a wrong one is recorded."""
-    if not user.check_password(password):
-        record(
-            ticket_id=None,
-            kind="APPROVAL_PASSWORD_WRONG",
-            actor=user,
-            detail={"batch": batch_id},
+    """Raise ApprovalRefused unless it is the user's own; a wrong one is recorded.
+
+    After five wrong ones within fifteen minutes none is looked at, not even the right one, until
+    the first of the five is older than that. The audit record is what counts them: it holds for all
+    processes, and no cache that is emptied forgets it.
+
+    Cost: one short transaction, which only the same user's own approvals wait for: it locks his
+    row, so that guesses that are sent together are counted one after the other.
+    """
+    with transaction.atomic(durable=True):
+        own = get_user_model().objects.select_for_update(no_key=True).get(pk=user.pk)
+        now = clock()
+        wrong = _wrong_since(own.pk, now - WRONG_WITHIN)
+        if len(wrong) >= WRONG_PASSWORDS:
+            why = _locked(wrong[-1] + WRONG_WITHIN - now)
+        elif own.check_password(password):
+            return
+        else:
+            record(ticket_id=None, kind=_WRONG, actor=user, detail={"batch": batch_id})
+            why = "the password is wrong"
+    if len(wrong) == WRONG_PASSWORDS - 1:  # with this one they are five: told once
+        log.error(
+            "approval_passwords_refused",
+            alert="APPROVAL_PASSWORD",
+            user=user.get_username(),
+            batch=batch_id,
+            until=(wrong[-1] + WRONG_WITHIN).isoformat(),
         )
-        raise ApprovalRefused("the password is wrong")
+    raise ApprovalRefused(why)
+
+
+def _wrong_since(user_id: int, since: datetime) -> list[datetime]:
+    """Return when a user's newest wrong passwords were given, the newest first, at most five."""
+    found = AuditEvent.objects.filter(kind=_WRONG, user_id=user_id, at__gt=since)
+    return list(found.order_by("-at").values_list("at", flat=True)[:WRONG_PASSWORDS])
+
+
+def _locked(left: timedelta) -> str:
+    minutes = max(1, -(-left // timedelta(minutes=1)))
+    return (
+        f"{WRONG_PASSWORDS} wrong passwords within {WRONG_WITHIN // timedelta(minutes=1)} minutes:"
+        f" try again in {minutes} minute{'' if minutes == 1 else 's'}"
+    )
 
 
 def require_extensions(batch_id: int) -> None:

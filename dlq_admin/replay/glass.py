@@ -49,8 +49,8 @@ def break_glass(
 
     Raises:
         PermissionDenied: the user may not.
-        ApprovalRefused: no reason, wrong password, another plan, a discard, or an extension that
-            the gate does not allow.
+        ApprovalRefused: no reason, wrong password or too many of them, another plan, a discard, or
+            an extension that the gate does not allow.
         StaleState: it does not wait for approval (any more), or has expired.
 
     Cost: one short transaction; with extensions two reads of Redis for each before it.

@@ -24,8 +24,10 @@ from dlq_admin.dry_run.examine import Examination
 from dlq_admin.dry_run.plan_hash import batch_hash
 from dlq_admin.dry_run.run import lifetime, look
 from dlq_admin.dry_run.verdict import PLANNABLE
+from dlq_admin.errors import NotFound
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.replay import ReplayBatch, ReplayItem, replays_made
+from dlq_admin.models.ticket import Ticket
 from dlq_admin.replay.editing import EditRefused, edited_difference
 from dlq_admin.replay.refusals import PlanRefused
 from dlq_admin.states import (
@@ -35,6 +37,8 @@ from dlq_admin.states import (
     ItemStatus,
     MessageStatus,
 )
+from dlq_admin.tickets.moves import lock
+from dlq_admin.tickets.replaying import require_plannable
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -103,9 +107,11 @@ def plan(*, ticket_id: int, message_pks: Sequence[int], **wish: Unpack[Wish]) ->
 
     Raises:
         PermissionDenied: the user may not.
+        NotFound: there is no such ticket.
+        GuardRefused: the ticket is not ready for it; see `require_plannable`.
         PlanRefused: nothing of it can be done; the text says why.
 
-    Cost: about five statements for each message, one insert.
+    Cost: about five statements for each message, one insert; the ticket is locked for the insert.
     """
     if wish["disposition"] is Disposition.REPLAY_EDITED:
         raise PlanRefused("an edit is planned with its body")
@@ -135,6 +141,7 @@ def plan_edited(
 
     Raises:
         PermissionDenied: the user may not.
+        NotFound, GuardRefused: see `plan`.
         PlanRefused: a locked field changes, the schema refuses it, or see `plan`.
     """
     access.require(user, permissions.EDIT_PAYLOAD)
@@ -163,6 +170,10 @@ def _plan(request: _Request, message_pks: Sequence[int]) -> PlanResult:
     known = ReplayBatch.objects.filter(idempotency_key=key).first()
     if known is not None:
         return _known(known, request)
+    ticket = Ticket.objects.filter(pk=request.ticket_id).first()
+    if ticket is None:
+        raise NotFound(f"there is no ticket {request.ticket_id}")
+    require_plannable(ticket, request.disposition)  # asked again under lock: `_store`
     found, excluded = _selected(request.ticket_id, message_pks)
     left_over = int(request.asked["messages"]) - len(set(message_pks))
     if left_over > 0:
@@ -249,6 +260,9 @@ def _store(
     excluded: Counter[str],
     edits: Mapping[int, tuple[Dead, list[dict[str, Any]]]],
 ) -> PlanResult:
+    # First of all locks: whoever merges, parks, discards or classifies anew holds it while he looks
+    # for plans. He sees this one, or this one sees what the ticket became.
+    require_plannable(lock(request.ticket_id), request.disposition)
     hashes = [seen[dead.pk].item_hash for dead in usable]
     group = usable[0].group
     digest = batch_hash(

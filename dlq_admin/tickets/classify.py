@@ -79,7 +79,9 @@ def make_ready(
 
     At once from CLASSIFIED only when nothing needs a fix: a transient cause whose dependencies are
     healthy now, or COMPENSATE, which does not run the handler. Else from FIXING, with the fix and
-    the build that has it: every live consumer of the group must report that build or a later one.
+    the build that has it. A build that is named is looked at, wherever the ticket comes from: every
+    live consumer of the group must report it or a later one. The ticket keeps what was named now,
+    and nothing of a fix that was named for an earlier decision.
 
     Args:
         ticket_id: the ticket.
@@ -98,14 +100,14 @@ def make_ready(
         require_status(ticket, _T.CLASSIFIED, _T.FIXING)
         _not_discarded(ticket)
         group = ticket.failure_group.consumer_group
-        if ticket.status == _T.CLASSIFIED:
-            if ticket.disposition != Disposition.COMPENSATE:
-                if ticket.cause != Cause.TRANSIENT:
-                    raise GuardRefused("only a transient cause is ready without a fix: begin one")
-                _require_healthy(group)
-        else:
+        if ticket.status == _T.FIXING:
             if not fix_reference.strip() or fix_build is None:
                 raise GuardRefused("name the fix and the first build that has it")
+        elif ticket.disposition != Disposition.COMPENSATE:
+            if ticket.cause != Cause.TRANSIENT:
+                raise GuardRefused("only a transient cause is ready without a fix: begin one")
+            _require_healthy(group)
+        if fix_build is not None:
             require_build(group, fix_build)
         move(
             ticket,
@@ -113,8 +115,8 @@ def make_ready(
             kind=TicketEvent.READY,
             actor=user,
             detail={"fix": fix_reference.strip(), "build": fix_build},
-            fix_reference=fix_reference.strip() or ticket.fix_reference,
-            fix_build=fix_build if fix_build is not None else ticket.fix_build,
+            fix_reference=fix_reference.strip(),
+            fix_build=fix_build,
         )
 
 

@@ -28,8 +28,8 @@ def merge(*, ticket_id: int, into_id: int, reason: str, user: "User") -> None:
 
     Raises:
         PermissionDenied: the user may not.
-        GuardRefused: no reason, the same ticket, another consumer group, a plan is under way, or
-            broken glass is not approved.
+        GuardRefused: no reason, the same ticket, another consumer group, a plan is under way,
+            broken glass is not approved, or the other one waits for the approval of its discard.
         StaleTicket: one of them is not open, or the first is past the point.
     """
     access.require(user, permissions.TRIAGE_TICKET)
@@ -43,6 +43,10 @@ def merge(*, ticket_id: int, into_id: int, reason: str, user: "User") -> None:
         require_open(into)
         if ticket.failure_group.consumer_group != into.failure_group.consumer_group:
             raise GuardRefused("they are of two consumer groups: a replay serves one")
+        if TicketStatus.DISCARD_PENDING in (into.status, into.waiting_from):
+            raise GuardRefused(
+                f"ticket {into_id} waits for the approval of its discard: decide on that first"
+            )
         require_no_plan(ticket)
         require_no_glass(ticket)
         moved = DlqMessage.objects.filter(ticket_id=ticket_id).update(

@@ -15,6 +15,7 @@ from dlq_admin.errors import GuardRefused, StaleTicket
 from dlq_admin.models import AuditEvent, DlqMessage, InvariantRun, ReplayBatch, SlaClock, Ticket
 from dlq_admin.states import Cause, Disposition
 from dlq_admin.tasks import announce_ticket, keep_promises
+from dlq_admin.tickets import discard
 from messaging import quarantine
 from messaging.models import Heartbeat, QuarantineRow
 from messaging.pauses import pause_by_breaker
@@ -84,6 +85,15 @@ def member(build: int, *, group: str = CG_ORDER_CREATE, age_s: int = 0) -> None:
     )  # fmt: skip
 
 
+def approve_discard(ticket: Ticket, user: User) -> int:
+    """Approve what was asked for, as the page shows it."""
+    asked = discard.asked(ticket.pk)
+    assert asked is not None
+    return tickets.approve_discard(
+        ticket_id=ticket.pk, messages_sha256=asked.messages_sha256, user=user
+    )
+
+
 def status(ticket: Ticket) -> str:
     return Ticket.objects.get(pk=ticket.pk).status
 
@@ -111,7 +121,7 @@ def test_every_service_refuses_who_may_not_and_nothing_changes():
         lambda: tickets.make_ready(ticket_id=pk, user=nobody),
         lambda: tickets.send_back(ticket_id=pk, reason="r", user=nobody),
         lambda: tickets.request_discard(ticket_id=pk, reason="r", user=nobody),
-        lambda: tickets.approve_discard(ticket_id=pk, user=nobody),
+        lambda: tickets.approve_discard(ticket_id=pk, messages_sha256="", user=nobody),
         lambda: tickets.refuse_discard(ticket_id=pk, reason="r", user=nobody),
         lambda: tickets.close(ticket_id=pk, user=nobody),
     ]  # fmt: skip
@@ -179,9 +189,9 @@ def test_a_discard_takes_two_people_and_no_held_reservation(olga, lena):
     ticket = classified(die_unreadable(), lena, disposition=Disposition.DISCARD)
     tickets.request_discard(ticket_id=ticket.pk, reason="noise", user=lena)
     with pytest.raises(PermissionDenied, match="another person"):
-        tickets.approve_discard(ticket_id=ticket.pk, user=lena)
+        approve_discard(ticket, lena)
     with pytest.raises(PermissionDenied):
-        tickets.approve_discard(ticket_id=ticket.pk, user=olga)
+        approve_discard(ticket, olga)
     with pytest.raises(IntegrityError), transaction.atomic():  # nor does the database believe it
         Ticket.objects.filter(pk=ticket.pk).update(discard_approved_by=lena)
     assert DlqMessage.objects.filter(ticket=ticket, status="OPEN").count() == 1
@@ -190,7 +200,7 @@ def test_a_discard_takes_two_people_and_no_held_reservation(olga, lena):
     tickets.refuse_discard(ticket_id=ticket.pk, reason="show me", user=paul)
     assert status(ticket) == "CLASSIFIED"
     tickets.request_discard(ticket_id=ticket.pk, reason="noise", user=lena)
-    assert tickets.approve_discard(ticket_id=ticket.pk, user=paul) == 1
+    assert approve_discard(ticket, paul) == 1
 
     message = DlqMessage.objects.get(ticket=ticket)
     assert (status(ticket), message.status, message.resolution) == (
@@ -207,8 +217,8 @@ def test_a_discard_is_refused_when_a_reservation_is_held_by_the_time_of_the_appr
     QuarantineRow.objects.filter(message_id=ticket.messages.get().message_id).update(
         reservation_id="rsv_01JD0000000000000000000000"
     )
-    with pytest.raises(GuardRefused):
-        tickets.approve_discard(ticket_id=ticket.pk, user=lena)
+    with pytest.raises(GuardRefused, match="1 accepted buyers"):
+        approve_discard(ticket, lena)
     assert status(ticket) == "DISCARD_PENDING"
     assert ticket.messages.get().status == "OPEN"
 
