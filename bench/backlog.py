@@ -1,8 +1,10 @@
 """Accepted while nobody makes orders of it: what `drain`, `recovery` and `growth` begin with."""
 
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
+from bench.answers import Answers, sort_answers
 from bench.bench import LIFTED, Bench
 from bench.crowd import let_in
 from seckill.demo.sale import Sale, look, make_sale, open_sale
@@ -11,12 +13,27 @@ CONSUMERS: Final = ("orders", "core", "side")
 _VALIDITY_S: Final = 900  # none may expire while it waits
 
 
-def fill(bench: Bench, backlog: int) -> tuple[Sale, list[str], dict[str, Any]]:
-    """Open a sale and let so many buyers in, until all of it is at the broker.
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A backlog: its sale, the reservation ids answered 202, and how all answers were."""
 
-    Returns:
-        The sale, the reservation ids answered 202, and the codes of all answers.
-    """
+    sale: Sale
+    accepted: list[str]
+    answers: Answers
+    codes: dict[str, int]
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What a record says of it."""
+        return {
+            "accepted": len(self.accepted),
+            "codes": self.codes,
+            "answers": self.answers.shown,
+        }
+
+
+def fill(bench: Bench, backlog: int) -> Filled:
+    """Open a sale and let so many buyers in, until all of it is at the broker."""
     sale = make_sale(
         name="bench backlog",
         stock=LIFTED,
@@ -36,7 +53,12 @@ def fill(bench: Bench, backlog: int) -> tuple[Sale, list[str], dict[str, Any]]:
     if len(accepted) < backlog:
         bench.say(f"only {len(accepted)} accepted: {filled['codes']} {filled['errors']}")
     _wait_until_sent(bench, sale)
-    return sale, accepted, filled["codes"]
+    return Filled(
+        sale=sale,
+        accepted=accepted,
+        answers=sort_answers(filled),  # there is a unit for everybody: no refusal is right
+        codes=filled["codes"],
+    )
 
 
 def _wait_until_sent(bench: Bench, sale: Sale) -> None:

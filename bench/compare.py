@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.runs import ROOT, RunFailed, measure
+from bench.runs import ROOT, RunFailed, measure, tell_wrong
 
 _FOLDER: Final = ROOT / ".run" / "bench-against"
 _REQUIREMENTS: Final = ("requirements.txt", "devstack/requirements.txt")
@@ -96,7 +96,10 @@ def run(
             "runs": [{"side": side, **record} for side, record in records],
         }
         target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return 0
+    return tell_wrong(
+        console,
+        {f"{side} of pair {n // 2 + 1}": record for n, (side, record) in enumerate(records)},
+    )
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.record import RESULTS
-from bench.runs import ROOT, measure
+from bench.record import RESULTS, wrong
+from bench.runs import ROOT, measure, tell_wrong
 
 RECORDED: Final = RESULTS / "recorded.json"
 TOLERANCE: Final = 0.25  # two equal runs differ by a fifth on a busy machine
@@ -35,6 +35,7 @@ class Verdict:
     ratio: float
     recorded: float | None
     comparable: bool  # recorded on as many cores, over the same calibration
+    wrong: str = ""  # what was; its ratio says nothing then
 
     @property
     def regressed(self) -> bool:
@@ -48,6 +49,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """What to say of it."""
+        if self.wrong:
+            return f"WRONG: {self.wrong}"
         if self.recorded is None:
             return "not recorded yet: --quick --record"
         if not self.comparable:
@@ -66,11 +69,12 @@ def judge(record: dict[str, Any], recorded: dict[str, Any]) -> Verdict:
         recorded=old["ratio"] if old else None,
         comparable=old is not None
         and all(old[key] == record[key] for key in ("cores", "ratio_to", "appendfsync")),
+        wrong=wrong(record),
     )
 
 
 def run(console: Console, *, scenario: str | None, keep: bool) -> int:
-    """Run the short scenarios (or one); return 1 when one has become slower."""
+    """Run the short scenarios (or one); return 1 when one has become slower or is wrong."""
     recorded = read(RECORDED)
     names = [scenario] if scenario else list(SHORT)
     records = [measure(ROOT, name, SHORT[name]) for name in names]
@@ -85,13 +89,17 @@ def run(console: Console, *, scenario: str | None, keep: bool) -> int:
             f"{verdict.ratio} of {record['ratio_to']}",
             "-" if verdict.recorded is None else str(verdict.recorded),
             verdict.text,
-            style="red" if verdict.regressed else None,
+            style="red" if verdict.regressed or verdict.wrong else None,
         )
     console.print(table)
-    if keep:
+    status = tell_wrong(console, {record["scenario"]: record for record in records})
+    if keep and status:
+        console.print("not recorded: nothing that is fast and wrong counts", style="red")
+    elif keep:
         write(RECORDED, recorded | {record["scenario"]: _short(record) for record in records})
         console.print(f"recorded in {RECORDED.relative_to(ROOT)}")
-        return 0
+    if keep:
+        return status
     slower = [verdict.scenario for verdict in verdicts if verdict.regressed]
     if slower:
         console.print(
@@ -99,7 +107,8 @@ def run(console: Console, *, scenario: str | None, keep: bool) -> int:
             " again on a quiet machine, then find the commit: bin/bench SCENARIO --against COMMIT",
             style="red",
         )
-    return 1 if slower else 0
+        status = 1
+    return status
 
 
 def read(path: Path) -> dict[str, Any]:

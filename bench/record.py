@@ -9,11 +9,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from bench.answers import COME_AGAIN
 from bench.bench import Outcome, Wish
 from bench.calibration import Calibration
 from bench.scenarios import Scenario
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
+_MUST_BE_0: Final = ("errors", "lost", "broken", "oversold", "duplicates")
 
 
 def make_record(
@@ -52,6 +54,16 @@ def make_record(
     }
 
 
+def wrong(record: dict[str, Any]) -> str:
+    """Return what makes a run worth nothing, however fast it was; empty when it was right.
+
+    Answers that ask the buyer to come again are none of it while he ends well.
+    """
+    found = [f"{key} {record[key]}" for key in _MUST_BE_0 if record.get(key)]
+    breaches = len(record.get("breaches", []))
+    return ", ".join([*found, f"breaches {breaches}"] if breaches else found)
+
+
 def show(console: Console, scenario: Scenario, record: dict[str, Any], outcome: Outcome) -> None:
     """Print the table, the notes and the breaches."""
     table = Table(
@@ -66,7 +78,21 @@ def show(console: Console, scenario: Scenario, record: dict[str, Any], outcome: 
     table.add_row(scenario.unit, f"{record['rate_per_s']:.0f}", f"bar on 2 cores: {scenario.bar}")
     for key in ("p50", "p95", "p99"):
         table.add_row(key, f"{record[f'{key}_ms']:.1f} ms", scenario.times)
-    table.add_row("errors", str(record["errors"]), "answers and checks that should not be")
+    errors = record["errors"]
+    table.add_row(
+        "errors",
+        str(errors),
+        "answers and checks that should not be",
+        style="red" if errors else None,
+    )
+    for answer, count in record.get("answers", {}).items():
+        again = answer in COME_AGAIN
+        table.add_row(
+            f"answer {answer}",
+            str(count),
+            "the buyer is asked to come again" if again else "should not be",
+            style=None if again else "red",
+        )
     for key, value in (outcome.orders or {}).items():
         table.add_row(key, str(value), "must be 0", style="red" if value else None)
     rates, ratios = record["calibration"], record["ratios"]
@@ -82,6 +108,8 @@ def show(console: Console, scenario: Scenario, record: dict[str, Any], outcome: 
         console.print(note, soft_wrap=True)
     for breach in record.get("breaches", []):
         console.print(f"breach: {breach}", style="red", soft_wrap=True)
+    if what := wrong(record):
+        console.print(f"wrong: {record['scenario']}: {what}", style="red", soft_wrap=True)
 
 
 def keep(record: dict[str, Any], target: Path | None) -> None:

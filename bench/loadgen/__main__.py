@@ -101,7 +101,7 @@ async def _run(plan: Plan) -> int:
     for task in tasks:
         task.cancel()
     seconds = max(driver.last_answer_ns - started_ns, 1) / 1e9
-    result = driver.tally.result(seconds=seconds)
+    result = driver.tally.result(seconds=seconds, unanswered=driver.unanswered)
     if plan.ids_file:
         ids = {**warm.reservations, **driver.tally.reservations}
         Path(plan.ids_file).write_bytes(b"".join(key + b"\n" for key in ids))

@@ -33,6 +33,13 @@ class ClosedLoop:
         self._waiting: list[Connection] = []
         self._later = 0
         self._again: list[int] = []
+        # Place → when a buyer first asked, of those who have to come again: nobody else pays.
+        self._first_sent_ns: dict[int, int] = {}
+
+    @property
+    def unanswered(self) -> int:
+        """Buyers who asked and have no final answer: on the way, or still to come again."""
+        return self._open + self._later + len(self._again)
 
     def restart_counts(self) -> Tally:
         """Forget what the warm-up counted; return it."""
@@ -60,31 +67,39 @@ class ClosedLoop:
             self._maybe_finished()
 
     def answered(self, connection: Connection, response: Response, data: bytes) -> None:
-        """Count an answer and go on."""
+        """Count an answer and go on; its time is the buyer's, from his first try to the last."""
         now = time.perf_counter_ns()
         self.last_answer_ns = now
         self._open -= 1
         tally = self.tally
         tally.answers += 1
-        tally.histogram.add((now - connection.sent_ns) // 1000)
         place: int = connection.ticket  # type: ignore[assignment]
         user = self._requests[place][1]
-        if user < 0:
-            tally.holder_requests += 1
+        code = ""
         if response.status == 202:
             tally.accepted(response, data, user)
         else:
-            tally.refused(response, data)
-            if self._plan.retry and response.status in (429, 503):
-                self._come_again(place, retry_after_s(data, response.body_start))
+            code = tally.refused(response, data)
+        if user < 0:
+            tally.holder(response, code)
+        if self._plan.retry and response.status in (429, 503):
+            self._first_sent_ns.setdefault(place, connection.sent_ns)
+            self._come_again(place, retry_after_s(data, response.body_start))
+        else:
+            sent_ns = connection.sent_ns
+            if self._first_sent_ns:
+                sent_ns = self._first_sent_ns.pop(place, sent_ns)
+            tally.histogram.add((now - sent_ns) // 1000)
         self.idle(connection)
 
-    def failed(self, ticket: object, reason: str) -> None:
+    def failed(self, connection: Connection, reason: str) -> None:
         """Count a request that got no answer."""
         self._open -= 1
         self.tally.error(reason)
-        if self._plan.retry and isinstance(ticket, int):
-            self._come_again(ticket, 0)
+        place = connection.ticket
+        if self._plan.retry and isinstance(place, int):
+            self._first_sent_ns.setdefault(place, connection.sent_ns)
+            self._come_again(place, 0)
         self._maybe_finished()
 
     def _send(self, connection: Connection, place: int) -> None:

@@ -1,6 +1,7 @@
 """A crowd: buyers with habits, who come by a clock of their own, not by the server's.
 
-Latency counts from the moment a click was due, so a slow server cannot hide behind its queue.
+Latency counts from the moment a click was first due to its final answer, so a server can hide
+behind neither its queue nor a 503.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class Click:
     def __init__(self, *, buyer: Buyer, key: str, due_ns: int) -> None:
         self.buyer = buyer
         self.key = key
-        self.due_ns = due_ns
+        self.due_ns = due_ns  # first
         self.tries = 0
 
 
@@ -64,6 +65,7 @@ class Crowd:
         self._due: list[tuple[int, int, Click]] = []
         self._ready: deque[Click] = deque()
         self._idle: deque[Connection] = deque()
+        self.unanswered = 0  # how a crowd's buyers end is their habit: they give up, or go home
         self.tally = Tally()
         self.finished = asyncio.Event()
         self.stopped = False
@@ -123,20 +125,23 @@ class Crowd:
         now = time.perf_counter_ns()
         self.last_answer_ns = now
         self.tally.answers += 1
-        self.tally.histogram.add((now - click.due_ns) // 1000)
         self._idle.append(connection)
+        comes_again = False
         if response.status == 202:
             self._accepted(click, self.tally.accepted(response, data, click.buyer.number))
         else:
             code = self.tally.refused(response, data)
-            self._refused(click, response.status, code, retry_after_s(data, response.body_start))
+            retry_after = retry_after_s(data, response.body_start)
+            comes_again = self._refused(click, response.status, code, retry_after)
+        if not comes_again:
+            self.tally.histogram.add((now - click.due_ns) // 1000)
         self._pump()
 
-    def failed(self, ticket: object, reason: str) -> None:
+    def failed(self, connection: Connection, reason: str) -> None:
         """No answer: the buyer asks again with the same key."""
         self.tally.error(reason)
-        if isinstance(ticket, Click):
-            self._again(ticket, after_s=0.2)
+        if isinstance(connection.ticket, Click):
+            self._again(connection.ticket, after_s=0.2)
 
     def _make_buyer(self, number: int) -> Buyer:
         draw = self._random.random()
@@ -156,9 +161,11 @@ class Crowd:
         self._schedule(Click(buyer=buyer, key=key, due_ns=due_ns))
         return key
 
-    def _schedule(self, click: Click) -> None:
+    def _schedule(self, click: Click, *, due_ns: int = 0) -> bool:
+        """Put a click on the clock, at another time than its own when it comes again."""
         if not self.stopped:
-            heapq.heappush(self._due, (click.due_ns, next(self._order), click))
+            heapq.heappush(self._due, (due_ns or click.due_ns, next(self._order), click))
+        return not self.stopped
 
     def _pump(self) -> None:
         while self._ready and self._idle:
@@ -178,14 +185,17 @@ class Crowd:
             self.tally.double_reservations += 1
         buyer.has = reservation or buyer.has
 
-    def _refused(self, click: Click, status: int, code: str, retry_after: int) -> None:
+    def _refused(self, click: Click, status: int, code: str, retry_after: int) -> bool:
+        """Decide what a refused buyer does; return whether he asks again with this click."""
         buyer = click.buyer
         if status == 503 and buyer.patient:
-            self._again(click, after_s=max(retry_after, 0.2) * self._random.uniform(1.0, 1.5))
-        elif code == "SOLD_OUT" and self._comes_back(click):
+            after_s = max(retry_after, 0.2) * self._random.uniform(1.0, 1.5)
+            return self._again(click, after_s=after_s)
+        if code == "SOLD_OUT" and self._comes_back(click):
             # He was told that units may come back, and looks again with a new click.
             pause_s = self._plan.comes_back_s * self._random.uniform(0.7, 1.3)
             self._click(buyer, time.perf_counter_ns() + int(pause_s * 1e9))
+        return False
 
     def _comes_back(self, click: Click) -> bool:
         """Tell whether the buyer looks again: after his newest click only, never with a unit."""
@@ -193,8 +203,8 @@ class Crowd:
         newest = click.key == self._builder.key(buyer.number, buyer.clicks - 1)
         return newest and not buyer.has and bool(self._plan.comes_back_s)
 
-    def _again(self, click: Click, *, after_s: float) -> None:
+    def _again(self, click: Click, *, after_s: float) -> bool:
         click.tries += 1
-        if click.tries <= 5:
-            click.due_ns = time.perf_counter_ns() + int(after_s * 1e9)
-            self._schedule(click)
+        if click.tries > 5:
+            return False
+        return self._schedule(click, due_ns=time.perf_counter_ns() + int(after_s * 1e9))

@@ -53,7 +53,10 @@ class Plan(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What one run saw. `codes` counts `status code` pairs, e.g. `409 SOLD_OUT`."""
+    """What one run saw. `codes` counts `status code` pairs, e.g. `409 SOLD_OUT`.
+
+    The times are from a buyer's first try to his final answer: who is asked to come again waits.
+    """
 
     requests: int
     seconds: float
@@ -64,10 +67,11 @@ class Result(msgspec.Struct, kw_only=True):
     max_ms: float
     codes: dict[str, int]
     errors: dict[str, int]
+    unanswered: int  # buyers who asked and had no final answer at the end
     accepted: int  # distinct reservation ids answered 202
     queued: int  # answers 202 that said QUEUED: the broker has confirmed
     pending: int
-    holder_requests: int
+    holder_codes: dict[str, int]  # of `codes`, those that holders were answered
     users_served: int  # distinct users with an accepted reservation
     double_reservations: int  # users who got a second reservation while the first was alive (crowd)
     histogram: dict[int, int]  # of the latencies: bucket → count

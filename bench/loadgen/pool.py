@@ -19,8 +19,8 @@ class Driver(Protocol):
         """An answer came; the connection is idle again."""
         ...
 
-    def failed(self, ticket: object, reason: str) -> None:
-        """A request has no answer and never will."""
+    def failed(self, connection: Connection, reason: str) -> None:
+        """A request has no answer and never will: its connection is gone."""
         ...
 
 
@@ -87,7 +87,7 @@ class Pool:
             return
         if connection.busy:
             connection.busy = False
-            self._driver.failed(connection.ticket, reason)
+            self._driver.failed(connection, reason)
         task = asyncio.ensure_future(self._reopen())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -33,7 +33,7 @@ class Tally:
         self.reservations: dict[bytes, int] = {}  # id → user number
         self.queued = 0
         self.pending = 0
-        self.holder_requests = 0
+        self.holder_codes: dict[str, int] = {}
         self.double_reservations = 0
         self.answers = 0
         self._codes: dict[str, int] = {}
@@ -59,6 +59,11 @@ class Tally:
         self._codes[key] = self._codes.get(key, 0) + 1
         return code
 
+    def holder(self, response: Response, code: str) -> None:
+        """Count once more what a holder was answered: a refusal that is right for others."""
+        key = f"{response.status} {code}" if code else str(response.status)
+        self.holder_codes[key] = self.holder_codes.get(key, 0) + 1
+
     def error(self, reason: str) -> None:
         """Count a request without an answer."""
         self.errors[reason] = self.errors.get(reason, 0) + 1
@@ -68,8 +73,8 @@ class Tally:
         """Counts by status and code."""
         return {str(status): count for status, count in self._plain.items()} | self._codes
 
-    def result(self, *, seconds: float) -> Result:
-        """Return what a run of `seconds` saw."""
+    def result(self, *, seconds: float, unanswered: int = 0) -> Result:
+        """Return what a run of `seconds` saw, at whose end so many had no final answer."""
         histogram = self.histogram
         return Result(
             requests=self.answers,
@@ -81,10 +86,11 @@ class Tally:
             max_ms=round(histogram.max_us / 1000, 3),
             codes=dict(sorted(self.codes.items())),
             errors=self.errors,
+            unanswered=unanswered,
             accepted=len(self.reservations),
             queued=self.queued,
             pending=self.pending,
-            holder_requests=self.holder_requests,
+            holder_codes=dict(sorted(self.holder_codes.items())),
             users_served=len(set(self.reservations.values())),
             double_reservations=self.double_reservations,
             histogram=histogram.sparse(),

@@ -18,7 +18,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "accepted/s",
         "echo_per_s",
         "7 500 always, 10 000 everysec; 5 000 at 50 connections",
-        "from request to answer",
+        "from request to final answer",
         "reservations accepted and confirmed by the broker; consumers off, limits lifted",
     ),
     "sold-out": Scenario(
@@ -81,7 +81,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "orders/s",
         "commits_per_s",
         "4 500",
-        "from request to answer",
+        "from request to final answer",
         "20 000 units, 22 000 buyers: from the first request to 99 % of the orders committed",
     ),
     "burst": Scenario(

@@ -36,11 +36,16 @@ def growth(bench: Bench) -> Outcome:
     rates: dict[int, float] = {}
     found: Counter[str] = Counter()
     breaches: list[str] = []
+    errors = 0
+    answers: Counter[str] = Counter()
     late = Histogram()
     for size in sizes:
         bench.say(f"history of {size} orders")
         history.grow(size)
-        sale, accepted, _ = fill(bench, backlog)
+        filled = fill(bench, backlog)
+        sale, accepted = filled.sale, filled.accepted
+        errors += filled.answers.errors
+        answers.update(filled.answers.shown)
         bench.rig.supervisor.stop_program("scanner")
         bench.start_later("orders")
         wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=False)
@@ -57,11 +62,16 @@ def growth(bench: Bench) -> Outcome:
         p50_ms=late.percentile_ms(50),
         p95_ms=late.percentile_ms(95),
         p99_ms=late.percentile_ms(99),
-        errors=len(breaches),
+        errors=len(breaches) + errors,
         connections=bench.connections or 200,
         orders=dict(found),
         latency=late,
-        more={"orders_per_s_by_history": rates, "last_to_first": round(ratio, 3)},
+        more={
+            "orders_per_s_by_history": rates,
+            "last_to_first": round(ratio, 3),
+            "answers": dict(answers),
+            "breaches": breaches,
+        },
         notes=[
             f"{rate:.0f} orders/s with {size} old orders, each with item, reservation, inbox and"
             " ledger row"
@@ -96,7 +106,8 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
     bench.start()
     warm_up(bench)
     others = _stop_consumers(bench)
-    sale, accepted, codes = fill(bench, _backlog(bench, 10.0))
+    backlog = fill(bench, _backlog(bench, 10.0))
+    sale, accepted = backlog.sale, backlog.accepted
     bench.rig.supervisor.stop_program("scanner")
     programs = ["orders", *(others if everything else [])]
     bench.say(f"{len(accepted)} accepted; starting {', '.join(programs)}")
@@ -118,15 +129,14 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
         p50_ms=late.percentile_ms(50),
         p95_ms=late.percentile_ms(95),
         p99_ms=late.percentile_ms(99),
-        errors=len(breaches),
+        errors=len(breaches) + backlog.answers.errors,
         connections=bench.connections or 200,
         orders=found,
         latency=late,
         series={"orders/s": per_second(commits.committed_s, start=began)},
         more={
+            **backlog.shown,
             "orders": commits.count,
-            "accepted": len(accepted),
-            "codes": codes,
             "exact_commit_times": commits.exact,
             "rest_s": rest_s,
             "breaches": breaches,

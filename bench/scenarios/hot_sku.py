@@ -4,6 +4,7 @@ from collections import Counter
 from statistics import median
 from typing import Any, Final
 
+from bench.answers import sort_answers
 from bench.audit import audit, wait_for_orders
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import read_commits
@@ -29,6 +30,9 @@ def hot_sku(bench: Bench) -> Outcome:
         found.update(turn["found"])
         if skus == 1:
             late.merge(turn["late"].sparse())
+    answers: Counter[str] = Counter()
+    for _, turn in turns:
+        answers.update(turn["answers"])
     breaches = [line for _, turn in turns for line in turn["breaches"]]
 
     def middle(what: str, skus: int) -> float:
@@ -53,6 +57,7 @@ def hot_sku(bench: Bench) -> Outcome:
             },
             "one_to_many": ratio,
             "buyers": buyers,
+            "answers": dict(answers),
             "breaches": breaches,
         },
         notes=[
@@ -80,6 +85,7 @@ def _turn(bench: Bench, *, skus: int, buyers: int) -> dict[str, Any]:
     wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=True)
     commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
     found, breaches = audit(bench, sale, accepted)
+    answers = sort_answers(result)
     seconds = commits.reached_s(0.99) - result["first_sent_epoch_s"] if commits.count else 0.0
     return {
         "accepted_per_s": result["accepted"] / result["seconds"],
@@ -87,5 +93,6 @@ def _turn(bench: Bench, *, skus: int, buyers: int) -> dict[str, Any]:
         "late": commits.lateness,
         "found": found,
         "breaches": breaches,
-        "errors": sum(result["errors"].values()) + len(accepted) - commits.count,
+        "answers": answers.shown,
+        "errors": answers.errors + max(0, len(accepted) - commits.count),
     }

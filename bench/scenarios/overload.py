@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db import connection
 
+from bench.answers import Answers, sort_answers
 from bench.audit import audit, wait_for_orders
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import Commits, read_commits
@@ -109,6 +110,7 @@ def overload(bench: Bench) -> Outcome:
             "governed": _shown(on),
             "ungoverned": _shown(off) | {"found": off["found"]},
             "levels": changes[::-1],
+            "answers": on["answers"].shown,
             "breaches": on["breaches"],
         },
         latency=late.lateness,
@@ -196,6 +198,7 @@ def _half(bench: Bench, *, buyers: int, seconds: float, connections: int) -> dic
         "commits": commits,
         "ends_s": result["first_sent_epoch_s"] + seconds,
         "codes": result["codes"],
+        "answers": sort_answers(result),
         "watch": watch,
         "found": found,
         "breaches": breaches,
@@ -210,7 +213,9 @@ def _missed(half: dict[str, Any]) -> int:
         half["watch"].highest("pool_wait_p95_ms") <= 100,
         half["commits"].lateness.percentile_ms(99) <= _SLO_MS,
     )
-    return len(half["breaches"]) + sum(not one for one in kept)
+    answers: Answers = half["answers"]  # without any: a client of a full server may be cut off
+    wrong = sum(answers.wrong.values())
+    return len(half["breaches"]) + wrong + sum(not one for one in kept)
 
 
 def _shown(half: dict[str, Any]) -> dict[str, Any]:

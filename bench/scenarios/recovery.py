@@ -22,7 +22,8 @@ def recovery(bench: Bench) -> Outcome:
     warm_up(bench)
     for name in CONSUMERS:
         bench.rig.supervisor.stop_program(name)
-    sale, accepted, codes = fill(bench, bench.wish.orders or _BACKLOG)
+    backlog = fill(bench, bench.wish.orders or _BACKLOG)
+    sale, accepted = backlog.sale, backlog.accepted
     bench.say(f"{len(accepted)} accepted; starting {', '.join(CONSUMERS)}")
     began, clock = time.time(), time.monotonic()
     bench.start_later(*CONSUMERS)
@@ -39,7 +40,7 @@ def recovery(bench: Bench) -> Outcome:
         p50_ms=late.percentile_ms(50),
         p95_ms=late.percentile_ms(95),
         p99_ms=late.percentile_ms(99),
-        errors=len(breaches) + int(waiting[-1][1]),
+        errors=len(breaches) + backlog.answers.errors + int(waiting[-1][1]),
         connections=bench.connections or 200,
         orders=found,
         latency=late,
@@ -49,9 +50,8 @@ def recovery(bench: Bench) -> Outcome:
             "lag (s)": lag,
         },
         more={
-            "accepted": len(accepted),
+            **backlog.shown,
             "orders": commits.count,
-            "codes": codes,
             "first_order_s": first_s,
             "lag_0_s": none_waits_s,
             "rest_s": rest_s,

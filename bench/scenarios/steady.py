@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db import connection
 
+from bench.answers import sort_answers
 from bench.audit import audit
 from bench.bench import LIFTED, Bench, Outcome
 from bench.commits import Commits, read_commits
@@ -174,8 +175,9 @@ def _outcome(bench: Bench, run: _Run) -> Outcome:
     wanted = round(run.rate * run.seconds)
     unserved = max(0, wanted - len(streamed.accepted_ids))
     too_late = 0 if run.in_time_share >= _IN_TIME else 1
+    answers = sort_answers({"codes": streamed.codes, "errors": {}, "unanswered": 0})
     failures = (
-        unserved,
+        max(unserved, sum(answers.wrong.values())),  # mostly the same buyers
         streamed.errors,
         buyers.failed,
         sum(run.wrong_ends.values()),
@@ -206,6 +208,7 @@ def _outcome(bench: Bench, run: _Run) -> Outcome:
             "answer_p50_ms": streamed.latency.percentile_ms(50),
             "answer_p99_ms": streamed.latency.percentile_ms(99),
             "codes": streamed.codes,
+            "answers": answers.shown,
             "calls": calls,
             "breaches": run.breaches,
         },

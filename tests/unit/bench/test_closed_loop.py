@@ -7,6 +7,7 @@ import pytest
 
 from bench.loadgen.closed import ClosedLoop
 from bench.loadgen.crowd import Crowd
+from bench.loadgen.histogram import bucket_of
 from bench.loadgen.plan import Mode, Plan
 from bench.loadgen.pool import Pool
 from bench.loadgen.requests import RequestBuilder
@@ -112,6 +113,67 @@ async def test_without_retry_a_refusal_is_final(open_shop):
     port = await open_shop(shop)
     tally = await play(Plan(port=port, path="/p", users=20, connections=4))
     assert tally.codes["202"] + 5 + sum(tally.errors.values()) == 20
+
+
+async def test_the_time_of_who_is_asked_to_come_again_is_from_his_first_try(open_shop):
+    shop = Shop(refuse=5)
+    port = await open_shop(shop)
+    tally = await play(Plan(port=port, path="/p", users=20, connections=4, retry=True))
+    assert tally.answers == 25
+    assert tally.histogram.total == 20  # a sample a buyer: a 503 is no end
+    # He comes again after a tenth of a second at the earliest.
+    waited = tally.histogram.counts[bucket_of(100_000) :]
+    assert sum(waited) == 5
+
+
+async def test_the_time_of_who_lost_his_connection_is_from_his_first_try(open_shop):
+    shop = Shop(drop=3)
+    port = await open_shop(shop)
+    tally = await play(Plan(port=port, path="/p", users=20, connections=2, retry=True))
+    assert tally.histogram.total == 20
+    assert sum(tally.histogram.counts[bucket_of(100_000) :]) == 3
+
+
+async def test_a_patient_buyer_of_a_crowd_waits_from_his_first_click(open_shop):
+    shop = Shop(refuse=4)
+    port = await open_shop(shop)
+    plan = Plan(
+        port=port,
+        path="/p",
+        mode=Mode.CROWD,
+        users=20,
+        connections=10,
+        arrival_s=0.1,
+        clickers=0.0,
+        key_reusers=0.0,
+        gives_up_after_503=0.0,
+    )
+    tally = await play(plan)
+    assert tally.codes == {"202": 20, "503 BUSY": 4}
+    assert tally.histogram.total == 20
+    assert sum(tally.histogram.counts[bucket_of(200_000) :]) == 4
+
+
+async def test_who_still_has_to_come_again_at_the_end_is_unanswered(open_shop):
+    port = await open_shop(Shop(refuse=3))
+    plan = Plan(port=port, path="/p", users=3, connections=3, retry=True)
+    driver = ClosedLoop(plan, RequestBuilder(plan, secret=""))
+    pool = Pool(plan, driver)
+    await pool.open()
+    pool.start()
+    while driver.tally.answers < 3:
+        await asyncio.sleep(0)
+    driver.stop()
+    pool.close()
+    assert driver.unanswered == 3
+
+
+async def test_what_holders_are_answered_is_counted_apart(open_shop):
+    port = await open_shop(Shop(refuse=1))
+    plan = Plan(port=port, path="/p", users=10, connections=1, holders=2, holder_every=5)
+    tally = await play(plan)
+    assert tally.codes == {"202": 9, "503 BUSY": 1}
+    assert tally.holder_codes == {"202": 1, "503 BUSY": 1}
 
 
 async def test_a_limit_ends_a_cycle(open_shop):

@@ -13,6 +13,7 @@ RECORD = {
     "unit": "accepted/s",
     "ratio": 0.2,
     "ratio_to": "echo_per_s",
+    "errors": 0,
     "cores": 2,
     "appendfsync": "always",
     "calibration": {"echo_per_s": 25_000.0},
@@ -46,8 +47,9 @@ def play(tmp_path, monkeypatch):
     monkeypatch.setattr(quick, "RECORDED", tmp_path / "recorded.json")
     said = io.StringIO()
 
-    def run(ratio: float, *, keep: bool = False) -> tuple[int, str]:
-        monkeypatch.setattr(quick, "measure", lambda root, name, words: RECORD | {"ratio": ratio})
+    def run(ratio: float, *, keep: bool = False, errors: int = 0) -> tuple[int, str]:
+        found = RECORD | {"ratio": ratio, "errors": errors}
+        monkeypatch.setattr(quick, "measure", lambda root, name, words: found)
         status = quick.run(Console(file=said, width=200), scenario="accept", keep=keep)
         return status, said.getvalue()
 
@@ -60,6 +62,19 @@ def test_a_run_is_recorded_and_a_slower_one_warns(play):
     status, said = play(0.1)
     assert status == 1
     assert "warning: accept" in said
+
+
+def test_a_fast_run_with_errors_fails_and_is_named(play):
+    assert play(0.2, keep=True)[0] == 0
+    status, said = play(0.3, errors=3)
+    assert status == 1
+    assert "wrong: accept: errors 3" in said
+
+
+def test_a_wrong_run_is_not_recorded(play):
+    assert play(0.2, keep=True)[0] == 0
+    assert play(0.9, keep=True, errors=1)[0] == 1
+    assert quick.read(quick.RECORDED)["accept"]["ratio"] == 0.2
 
 
 def test_the_record_in_the_repository_is_of_the_scenarios_that_quick_runs():
