@@ -7,7 +7,7 @@ it.
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,7 @@ from seckill.governor import history
 from seckill.governor.history import Decided
 
 EVERY_S: Final = 1.0
+_HELD_MOST: Final = 5_000  # what is beyond counts as backlog: so many held are an incident anyway
 _KEPT: Final = 120  # decisions that wait for the database; older ones are dropped
 
 # Who works, who waits and for what, how much WAL was written, how far the slowest standby is.
@@ -37,6 +38,14 @@ SELECT count(*) FILTER (WHERE state = 'active'),
        (SELECT coalesce(extract(epoch FROM max(replay_lag)), 0)::float8 FROM pg_stat_replication)
   FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+
+# Reservations that open rows of the order group hold, by the partial index of open rows.
+_HELD: Final = """
+SELECT DISTINCT activity_id, reservation_id FROM messaging_quarantine
+ WHERE consumer_group = %s AND status = 'OPEN' AND reservation_id IS NOT NULL
+   AND activity_id = ANY(%s::bigint[])
+ LIMIT %s
 """
 
 log = structlog.get_logger(__name__)
@@ -56,6 +65,7 @@ class DatabaseSample:
     group_lag_s: float = 0.0
     at_broker: AtBroker | None = None
     validities: dict[int, int] = field(default_factory=dict)
+    held: dict[int, list[str]] = field(default_factory=dict)
 
 
 class DatabaseSampler:
@@ -85,7 +95,11 @@ class DatabaseSampler:
         self._queue.append(decision)
 
     def sample(self) -> DatabaseSample:
-        """Look once. Cost: four statements, five without a live member of the order group."""
+        """Look once.
+
+        Cost: four statements; one more without a live member of the order group, and one more
+        while there is a sale.
+        """
         with connection.cursor() as cursor:
             cursor.execute(_SERVER)
             active, lock_waits, wal_waits, wal, replication_lag_s = cursor.fetchone()
@@ -105,6 +119,7 @@ class DatabaseSampler:
             group_lag_s=lag,
             at_broker=selectors.broker_backlog(CG_ORDER_CREATE),
             validities=validities,
+            held=_held(validities),
         )
 
     def flush(self) -> None:
@@ -138,6 +153,21 @@ class DatabaseSampler:
             self._failing = True
         except Exception:
             log.exception("governor_sample_failed")
+
+
+def _held(activities: Iterable[int]) -> dict[int, list[str]]:
+    """Return the held reservations of sales.
+
+    Asked together with the sales, not when something expires: the gate is read by another thread,
+    and would take what is held for backlog until this one has come round.
+    """
+    found: dict[int, list[str]] = {}
+    if asked := list(activities):
+        with connection.cursor() as cursor:
+            cursor.execute(_HELD, [CG_ORDER_CREATE, asked, _HELD_MOST])
+            for activity, reservation in cursor.fetchall():
+                found.setdefault(activity, []).append(reservation)
+    return found
 
 
 def all_waiting(members: Sequence[GroupMember]) -> bool:

@@ -25,7 +25,7 @@ def steps(*, expiring: int, lag_high: bool, database: Database, headroom: bool) 
     """Return the measures in force, in their order.
 
     Args:
-        expiring: open reservations with under half of their validity left.
+        expiring: open reservations, not held, with under half of their validity left.
         lag_high: the order group is behind.
         database: the verdict.
         headroom: consumers can still be added within the budget.

@@ -82,6 +82,7 @@ def decide(
     )
     capacity = learn(
         capacity=memory.capacity,
+        level=memory.level,
         entry_rate=memory.entry_rate,
         signals=signals,
         database=database,

@@ -1,7 +1,7 @@
 """What Redis says of every sale, asked once a second by the governor's own loop."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,17 +31,25 @@ class GateSampler:
     def __init__(self) -> None:
         self._accepted: dict[int, list[tuple[float, int]]] = {}
 
-    def sample(self, validities: Mapping[int, int]) -> GateSample | None:
+    def sample(
+        self, validities: Mapping[int, int], held: Mapping[int, Sequence[str]]
+    ) -> GateSample | None:
         """Look at every sale; None when Redis does not answer.
 
         Args:
             validities: ms, by activity.
+            held: ids of held reservations, by activity; those without any may be left out.
         """
         try:
             now_ms = gate().run(store.read()).now_ms
             found = {
                 activity: gate().run(
-                    sale_pressure(activity_id=activity, validity_ms=validity_ms, now_ms=now_ms)
+                    sale_pressure(
+                        activity_id=activity,
+                        validity_ms=validity_ms,
+                        now_ms=now_ms,
+                        held=held.get(activity, ()),
+                    )
                 )
                 for activity, validity_ms in validities.items()
             }

@@ -153,6 +153,7 @@ class Governor:
             if leads:
                 self._memory, self._last = Memory(), None
         self._leads = leads
+        metrics.note_lead(leads=leads)
 
     def _tell(self, view: GovernorView) -> None:
         """Log a change of level, store whatever changed, and a row a minute when nothing did."""
@@ -183,6 +184,7 @@ class Governor:
         except GateUnavailable as error:
             log.info("governor_lead_not_given_up", error=str(error))
         self._leads = False
+        metrics.note_lead(leads=False)
 
 
 def _differs(before: GovernorView, after: GovernorView) -> bool:

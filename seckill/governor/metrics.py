@@ -7,6 +7,12 @@ from prometheus_client import Counter, Gauge
 from seckill.governor.signals import Signals
 from seckill.governor.view import GovernorView, Level
 
+# A gauge without labels is 0 in every process that imports this: only the maximum says something.
+LEADS: Final = Gauge(
+    "seckill_governor_leads",
+    "1 in the process whose governor leads, 0 elsewhere.",
+    multiprocess_mode="livemax",
+)
 LEVEL: Final = Gauge(
     "seckill_governor_level",
     "Level in force: 0 NORMAL, 1 RAMP, 2 THROTTLE, 3 HOLD, 4 FAIL_CLOSED.",
@@ -30,7 +36,7 @@ WORKERS: Final = Gauge(
 )
 EXPIRING: Final = Gauge(
     "reservation_expiring",
-    "Reservations without an outcome and with under half of their validity left.",
+    "Reservations without an outcome and with under half of their validity left; held ones apart.",
     ["activity"],
     multiprocess_mode="livemax",
 )
@@ -39,6 +45,17 @@ CHANGES: Final = Counter(
 )
 
 _NUMBER: Final = {level: place for place, level in enumerate(Level)}
+
+
+def note_lead(*, leads: bool) -> None:
+    """Say whether this process governs; one that does not has no decision in force to tell of."""
+    LEADS.set(leads)
+    if leads:
+        return
+    for gauge in (LEVEL, ENTRY_RATE, CAPACITY):
+        gauge.set(0)
+    WORKERS.clear()
+    EXPIRING.clear()
 
 
 def observe(signals: Signals, view: GovernorView) -> None:

@@ -44,7 +44,7 @@ class Sampler:
         """Return the last second. Never raises; a store that is silent shows by its age."""
         now = time.monotonic()
         rows = self.database.latest or DatabaseSample(at_s=self.database.started_s)
-        gate = self._gate.sample(rows.validities)
+        gate = self._gate.sample(rows.validities, rows.held)
         if gate is not None:
             self._gate_at_s, self._gate_seen = now, gate
         return _signals(

@@ -10,7 +10,7 @@ from seckill.capacity.formulas import drain_s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaleSignals:
-    """One sale at the gate. `expiring`: open, with under half of their validity left."""
+    """One sale at the gate. `expiring`: open, not held, under half of their validity left."""
 
     open: int = 0
     pending: int = 0
@@ -78,7 +78,7 @@ class Signals:
 
     @property
     def expiring(self) -> int:
-        """Open reservations of all sales with under half of their validity left."""
+        """Open reservations of all sales, not held, with under half of their validity left."""
         return sum(sale.expiring for sale in self.sales.values())
 
     @property

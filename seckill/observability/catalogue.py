@@ -267,6 +267,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
     Chapter(
         title="Governor",
         metrics=(
+            _gauge("seckill_governor_leads", _GOVERNOR),
             _gauge("seckill_governor_level", _GOVERNOR),
             _gauge("seckill_governor_entry_rate", _GOVERNOR),
             _gauge("seckill_governor_capacity", _GOVERNOR),

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
+from prometheus_client import REGISTRY
 
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
@@ -19,7 +20,7 @@ from seckill.governor.history import Decided
 from seckill.governor.loop import Governor
 from seckill.governor.models import GovernorDecision
 from seckill.governor.sampler import Sampler
-from seckill.governor.signals import Signals
+from seckill.governor.signals import SaleSignals, Signals
 from seckill.governor.view import Level, decode
 from tests.integration.governor.views import view
 
@@ -78,6 +79,64 @@ def test_a_killed_leader_is_followed_when_its_lead_runs_out(
     heir.turn(pulse)
     dead.turn(pulse)
     assert gate().run(store.leader()) == heir.name
+
+
+def exported(name: str) -> dict[str, float]:
+    """Return the samples of a gauge that this process exports, by label; "" without one."""
+    return {
+        "".join(sample.labels.values()): sample.value
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.name == name
+    }
+
+
+@pytest.mark.parametrize("how", ["another leads", "Redis is away", "it stops"])
+def test_one_that_leads_no_more_says_so_and_exports_nothing_of_its_last_decision(
+    how: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given: a leader that decided on THROTTLE
+    signals = Signals(
+        instances=2,
+        lag_s=3.0,
+        busy_per_s=100.0,
+        sales={7: SaleSignals(open=9, expiring=3)},
+    )
+    governor, pulse = Governor(Told(signals)), Pulse()
+    governor.turn(pulse)
+    assert exported("seckill_governor_leads") == {"": 1}
+    assert exported("seckill_governor_level")[""] >= 2
+    assert exported("seckill_governor_entry_rate")[""] > 0
+    assert exported("seckill_governor_workers")[CG_ORDER_CREATE] >= 1
+    assert exported("reservation_expiring") == {"7": 3}
+
+    # when
+    match how:
+        case "another leads":
+            redis_client.set(store.LEADER, "another")
+            governor.turn(pulse)
+        case "Redis is away":
+
+            def away(call: object) -> object:
+                raise GateUnavailable("gone")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(gate(), "run", away)
+                governor.turn(pulse)
+        case _:
+            governor._resign()
+
+    # then
+    assert exported("seckill_governor_leads") == {"": 0}
+    for gauge in ("level", "entry_rate", "capacity"):
+        assert exported(f"seckill_governor_{gauge}") == {"": 0}
+    assert exported("seckill_governor_workers") == exported("reservation_expiring") == {}
+
+    # and: it tells again when it leads again
+    redis_client.delete(store.LEADER)
+    governor.turn(pulse)
+    assert exported("seckill_governor_leads") == {"": 1}
+    assert exported("reservation_expiring") == {"7": 3}
 
 
 def test_what_changes_is_published_at_once_and_stored_once() -> None:

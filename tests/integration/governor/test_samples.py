@@ -1,6 +1,7 @@
 """The senses, on real stores: what they see is what is there."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -9,19 +10,25 @@ from django.core.management import call_command
 from django.db import connection
 
 from inventory import keys
+from inventory.contracts import Reservation
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
-from messaging import broker_metrics
+from messaging import broker_metrics, quarantine
 from messaging.broker_metrics import BrokerBacklog
 from messaging.heartbeat import Heartbeats
 from messaging.pulse import LoopState, Pulse
 from messaging.topology import CG_AUDIT, CG_ORDER_CREATE
 from seckill.governor.database_samples import DatabaseSampler
+from seckill.governor.decide import decide
 from seckill.governor.gate_samples import GateSampler
+from seckill.governor.loop import means_of_settings
+from seckill.governor.memory import Memory
 from seckill.governor.sampler import Sampler
+from seckill.governor.signals import Signals
+from seckill.governor.view import Level
 from tests.fixtures.loops import OneTurn
-from tests.fixtures.sales import open_sale
-from tests.fixtures.sql import rows
+from tests.fixtures.sales import Sale, open_sale
+from tests.fixtures.sql import execute, rows
 from tests.integration.governor.views import poll, view
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
@@ -188,7 +195,7 @@ def test_the_gate_tells_what_is_open_pending_expiring_and_accepted(redis_client:
     redis_client.hset(keys.answers(5), mapping={"QUEUED": 10, "PENDING": 2, "SOLD_OUT": 99})
     sampler = GateSampler()
 
-    first = sampler.sample({5: 300_000, 6: 300_000})
+    first = sampler.sample({5: 300_000, 6: 300_000}, {})
     assert first is not None
     assert first.sales[5].open == first.backlog == 3
     assert (first.sales[5].pending, first.sales[5].expiring) == (2, 2)
@@ -196,14 +203,97 @@ def test_the_gate_tells_what_is_open_pending_expiring_and_accepted(redis_client:
     assert first.sales[6].open == 0
 
     redis_client.hset(keys.answers(5), "QUEUED", 110)
-    second = sampler.sample({5: 300_000})
+    second = sampler.sample({5: 300_000}, {})
     assert second is not None
     assert second.arrival_per_s > 0
     # counters that began anew are no negative rate
     redis_client.delete(keys.answers(5))
-    third = sampler.sample({5: 300_000})
+    third = sampler.sample({5: 300_000}, {})
     assert third is not None
     assert third.arrival_per_s == 0
+
+
+def age(redis_client: Any, sale: Sale, *reservations: Reservation, left_ms: int) -> None:
+    """Let open reservations have so much of their validity left."""
+    seconds, _ = redis_client.time()
+    redis_client.zadd(
+        keys.open_reservations(sale.activity_id),
+        {one.reservation_id: seconds * 1000 + left_ms for one in reservations},
+        xx=True,
+    )
+
+
+def look() -> Signals:
+    sampler = Sampler()
+    sampler.database.latest = sampler.database.sample()
+    return sampler.look()
+
+
+def test_held_reservations_are_no_backlog_near_its_end(redis_client: Any) -> None:
+    # given: three near their end, of which two are held, one of them long past it
+    sale, other = open_sale(), open_sale()
+    past, held, waits, fresh = sale.reserve_all(["a", "b", "c", "d"])
+    (elsewhere,) = other.reserve_all(["a"])
+    age(redis_client, sale, held, waits, left_ms=60_000)
+    age(redis_client, sale, past, left_ms=-86_400_000)
+    age(redis_client, other, elsewhere, left_ms=60_000)
+    assert look().sales[sale.activity_id].expiring == 3
+
+    # when
+    sale.hold(past)
+    sale.hold(held)
+
+    # then: of the one sale; the other's numbers stay, and nothing else changes
+    seen = look()
+    assert (seen.sales[sale.activity_id].expiring, seen.sales[sale.activity_id].open) == (1, 4)
+    assert seen.sales[other.activity_id].expiring == 1
+
+    # and: a held one that is fresh, or not open any more, is no reason to count one less
+    sale.hold(fresh)
+    redis_client.zrem(keys.open_reservations(sale.activity_id), past.reservation_id)
+    assert look().sales[sale.activity_id].expiring == 1
+
+    # and: a second row of the same reservation counts it once; one that is resolved counts no more
+    execute(
+        "INSERT INTO messaging_quarantine (consumer_group, message_id, source, status, topic, tag,"
+        " keys, properties, body, body_sha256, reason, error, delivery_attempt, occurrences,"
+        " reservation_id, activity_id, resolution) VALUES (%s, %s, 'CONSUMER', 'OPEN', '', '', '',"
+        " '{}', '', 'x', 'BUG', '', 1, 1, %s, %s, '')",
+        *(CG_ORDER_CREATE, held.message_id, held.reservation_id, sale.activity_id),
+    )
+    assert look().sales[sale.activity_id].expiring == 1
+    quarantine.resolve(group=CG_ORDER_CREATE, message_ids=[held.message_id], resolution="ORDERED")
+    assert look().sales[sale.activity_id].expiring == 2
+
+
+def test_one_held_reservation_turns_no_lag_into_a_closed_door(redis_client: Any) -> None:
+    # given: consumers without headroom that lag by a second, and one held reservation
+    beat("h:1:consumer/order-create", "RUNNING", '{"lag_s": 1.2, "busy_per_s": 100}')
+    sale = open_sale()
+    (held,) = sale.reserve_all(["a"])
+    sale.hold(held)
+    age(redis_client, sale, held, left_ms=-86_400_000)
+    means = replace(means_of_settings(), workers=2, workers_max=2)
+
+    # when, then: what lags is throttled, and nothing is said to expire
+    seen = look()
+    assert decide(seen, Memory(), means=means, now_s=1.0)[0].level is Level.THROTTLE
+    assert seen.expiring == 0
+
+    # and: one that waits for a consumer closes the door
+    (waits,) = sale.reserve_all(["b"])
+    age(redis_client, sale, waits, left_ms=60_000)
+    assert decide(look(), Memory(), means=means, now_s=1.0)[0].level is Level.FAIL_CLOSED
+
+
+def test_when_the_database_is_silent_what_was_held_still_counts_as_held(redis_client: Any) -> None:
+    sale = open_sale()
+    held, waits = sale.reserve_all(["a", "b"])
+    sale.hold(held)
+    sampler = Sampler()
+    sampler.database.latest = replace(sampler.database.sample(), at_s=0.0)
+    age(redis_client, sale, held, waits, left_ms=60_000)
+    assert sampler.look().expiring == 1
 
 
 def test_silent_stores_show_by_their_age(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,9 +334,52 @@ def test_capacity_is_learned_only_under_load_and_probes_upward():
     assert run.view.level is Level.NORMAL
     before = run.view.drain_per_s
     after = run.see(replace(WELL, arrival_per_s=run.view.entry_rate)).drain_per_s
-    assert after == pytest.approx(1.1 * before, rel=0.01)
+    assert after == pytest.approx(1.02 * before, rel=0.001)
     # fewer arrivals than allowed prove nothing
     assert run.see(replace(WELL, arrival_per_s=10.0)).drain_per_s == after
+
+
+def fill(run: Run, *, seconds: int) -> list[Level]:
+    """Let arrivals take all of the entry and lag nowhere; return the levels."""
+    levels = []
+    for _ in range(seconds):
+        assert run.view is not None
+        levels.append(run.see(replace(WELL, arrival_per_s=run.view.entry_rate)).level)
+    return levels
+
+
+def test_a_small_share_of_the_capacity_filled_without_lag_proves_nothing_about_the_whole():
+    # given: a known capacity, and a broker that was away
+    run = Run(means=replace(MEANS, drain_per_s=4_000))
+    run.see(WELL)
+    assert run.see(replace(WELL, receiving=False)).entry_rate == pytest.approx(200)
+
+    # when: buyers take all of the 5 %, then of the quarter that follows, up to the whole
+    levels = fill(run, seconds=43)
+
+    # then: what is known stays as it was
+    assert levels == [Level.HOLD] * 3 + [Level.RAMP] * 40
+    assert run.view is not None
+    assert run.view.drain_per_s == 4_000
+    # and only the entry that belongs to it proves something
+    assert fill(run, seconds=2) == [Level.NORMAL] * 2
+    assert run.view.drain_per_s == pytest.approx(4_080)
+
+
+def test_a_throttled_entry_proves_nothing_about_the_capacity():
+    run = Run(means=replace(MEANS, drain_per_s=4_000))
+    run.see(replace(WELL, replication_lag_s=11.0))
+    assert fill(run, seconds=3) == [Level.THROTTLE] * 3
+    assert run.view is not None
+    assert run.view.drain_per_s == 4_000
+
+
+def test_the_operators_own_limit_filled_proves_nothing_about_the_capacity():
+    run = Run(means=replace(MEANS, drain_per_s=4_000, entry_rate=100.0))
+    run.see(WELL)
+    assert set(fill(run, seconds=60)) == {Level.NORMAL}
+    assert run.view is not None
+    assert (run.view.entry_rate, run.view.drain_per_s) == (100, 4_000)
 
 
 def test_a_gate_that_cannot_be_read_throttles_entry_and_ramps_after():
