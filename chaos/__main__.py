@@ -163,6 +163,10 @@ def _result(records: list[dict[str, Any]], console: Console) -> dict[str, Any]:
     from chaos import results
 
     console.print(results.as_table(records))
+    table = results.fault_table(records)
+    gaps = results.gaps(table)
+    for what, names in gaps.items():
+        console.print(f"{what}: {', '.join(names) or 'nothing'}", style="dim")
     console.print("not tested:")
     for what, why in NOT_TESTED.items():
         console.print(f"  {what}: {why}", style="dim")
@@ -176,7 +180,8 @@ def _result(records: list[dict[str, Any]], console: Console) -> dict[str, Any]:
     return {
         "seeds": [record["seed"] for record in records],
         "breaches": breaches,
-        "faults": results.fault_table(records),
+        "faults": table,
+        "gaps": gaps,
         "not_tested": NOT_TESTED,
     }
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jwt
 import urllib3
@@ -16,6 +16,16 @@ _PATIENCE_S: Final = 25.0  # how long somebody without a clear answer goes on as
 _PAUSE_S: Final = 0.4
 _ORDER_PATIENCE_S: Final = 12.0
 _UNCLEAR: Final = frozenset({0, 429, 500, 502, 503, 504})
+_SAYS_NOTHING: Final = frozenset({0, 408, 429})  # and what begins with 5: of no key in particular
+
+
+class Refusal(NamedTuple):
+    """A clear answer to a key that names a reservation: neither that one, nor that it is over."""
+
+    reservation_id: str
+    status: int
+    code: str
+    at_ms: int
 
 
 @dataclass
@@ -27,6 +37,7 @@ class Told:
     broken_rules: list[str] = field(default_factory=list)
     # One key, two reservations: only a Redis that forgot the first can do that.
     renewed: list[tuple[str, str]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, status: int, body: dict[str, Any]) -> None:
@@ -110,7 +121,7 @@ class Crowd:
         if buyer.second == "same_key":
             self._same_again(buyer, key, body["reservation_id"])
         elif buyer.second == "conflict":
-            self._conflict(buyer, key)
+            self._conflict(buyer, key, body["reservation_id"])
         if buyer.afterwards != "nothing":
             time.sleep(buyer.wait_s)
             self._afterwards(buyer, body["order_id"])
@@ -125,13 +136,28 @@ class Crowd:
 
     def _same_again(self, buyer: BuyerPlan, key: str, reservation_id: str) -> None:
         status, body = self.buy(buyer.user, sku=buyer.sku, quantity=buyer.quantity, key=key)
-        if status == 202 and body["reservation_id"] != reservation_id:
-            self.told.renewed.append((reservation_id, body["reservation_id"]))
+        if status == 202:
+            if body["reservation_id"] != reservation_id:
+                self.told.renewed.append((reservation_id, body["reservation_id"]))
+        else:
+            self._clearly(status, body, reservation_id, instead_of="RESERVATION_ENDED")
 
-    def _conflict(self, buyer: BuyerPlan, key: str) -> None:
-        status, _ = self.buy(buyer.user, sku=buyer.sku, quantity=buyer.quantity + 1, key=key)
+    def _conflict(self, buyer: BuyerPlan, key: str, reservation_id: str) -> None:
+        status, body = self.buy(buyer.user, sku=buyer.sku, quantity=buyer.quantity + 1, key=key)
         if status == 202:
             self.told.complain(f"{buyer.user}: a used key was accepted with another body")
+        else:
+            self._clearly(status, body, reservation_id, instead_of="REQUEST_CONFLICT")
+
+    def _clearly(
+        self, status: int, body: dict[str, Any], reservation_id: str, *, instead_of: str
+    ) -> None:
+        """Note a clear answer that is not what this key's second request must get."""
+        code = str(body.get("code", ""))
+        if status not in _SAYS_NOTHING and status < 500 and code != instead_of:
+            now_ms = time.time_ns() // 1_000_000
+            with self.told.lock:
+                self.told.refused.append(Refusal(reservation_id, status, code, now_ms))
 
     def _afterwards(self, buyer: BuyerPlan, order_id: str) -> None:
         """Pay, pay twice at once, cancel, or both at once, as soon as there is an order."""

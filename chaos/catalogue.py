@@ -197,6 +197,21 @@ FAULTS: Final[dict[str, FaultSpec]] = {
     "namesrv_kill": FaultSpec(about="name server killed, started again", jvm=True),
 }
 
+# Their numbers say little without what they hit: the results count each target apart.
+BY_TARGET: Final = frozenset({"kill_at_point", "provider_fault"})
+_DATABASE_GONE: Final = frozenset({"postgres_kill", "postgres_stop", "backends_terminated"})
+
+
+def may_lose_a_mail(name: str, target: str) -> bool:
+    """Whether a fault may leave a mail UNKNOWN: its sender ends in mid-mail, or cannot write it."""
+    return (
+        name in _DATABASE_GONE
+        or target == "postgres"
+        or target.partition(":")[0] == "celery"
+        or target.startswith("notify.")
+    )
+
+
 NOT_TESTED: Final = {
     "the disk of PostgreSQL, Redis or the broker is full": "would need file systems of their own",
     "a store's own clock is wrong": "one kernel, one clock: only our processes' clocks are turned",

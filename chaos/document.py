@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.catalogue import FAULTS, NOT_TESTED
-from chaos.results import fault_table, load
+from chaos.results import fault_table, gaps, load
 from seckill.demo.supervision import CHECKOUT
 
 PAGE: Final = CHECKOUT / "docs" / "reliability.md"
@@ -32,14 +32,18 @@ def as_markdown(records: Iterable[Mapping[str, Any]]) -> str:
         f" {sum(bool(r['breaches']) for r in records)} runs with a breach"
         + (f" (seeds {', '.join(map(str, broken))})." if broken else "."),
         "",
-        "| fault | what happens | seeds | struck | survived |",
-        "|---|---|---|---|---|",
+        "| fault | where | what happens | seeds | struck | survived |",
+        "|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {name} | {FAULTS[name].about} | {counts['drawn']} | {counts['struck']}"
-        f" | {counts['survived']} |"
-        for name, counts in fault_table(records).items()
-    ]
+    table = fault_table(records)
+    for key, counts in table.items():
+        name, _, target = key.partition(" ")
+        lines.append(
+            f"| {name} | {target} | {FAULTS[name].about} | {counts['drawn']}"
+            f" | {counts['struck']} | {counts['survived']} |"
+        )
+    for what, names in gaps(table).items():
+        lines += ["", f"{what.capitalize()}: {', '.join(names) or 'nothing'}."]
     lines += ["", "Not tested:", ""]
     lines += [f"- {what}: {why}." for what, why in NOT_TESTED.items()]
     return "\n".join(lines) + "\n"

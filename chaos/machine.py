@@ -124,7 +124,9 @@ class Machine:
         self.rig.start_servers()
         self.rig.prepare()
         ports = self.stack.settings.ports
-        self._wires = Wires({name: ports[port] for name, port in set(_PROXIED.values())})
+        self._wires = Wires(
+            {name: ports[port] for name, port in set(_PROXIED.values())}, listen_to=("provider",)
+        )
         for folder in (self.points, self.clocks):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)

@@ -87,6 +87,16 @@ class Plan:
         return frozenset(FAULTS[fault.name].excuse for fault in self.faults)
 
     @property
+    def web_clock_off_ms(self) -> int:
+        """How wrong the clock is that draws the ids of reservations."""
+        offsets = [
+            abs(int(fault.target.partition(":")[2]))
+            for fault in self.faults
+            if fault.name == "clock_skew" and fault.target.startswith("web:")
+        ]
+        return max(offsets, default=0) * 1_000
+
+    @property
     def hits_replay(self) -> bool:
         """Whether a fault strikes the replay worker: then everything that can be is replayed."""
         return any(fault.name in AT_REPLAY for fault in self.faults)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from chaos.catalogue import FAULTS
+from chaos.catalogue import BY_TARGET, FAULTS
 from chaos.plan import Plan
 from seckill.demo.supervision import CHECKOUT
 
@@ -75,12 +75,25 @@ def load(path: Path = RUNS) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def name_of(fault: Mapping[str, Any]) -> str:
+    """Return what a fault is counted as: its name, with its target where that says more."""
+    name = str(fault["name"])
+    return f"{name} {fault['target']}" if name in BY_TARGET else name
+
+
 def fault_table(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Count, for each fault: in how many seeds it was drawn, struck, and was survived."""
-    table = {name: {"drawn": 0, "struck": 0, "survived": 0} for name in FAULTS}
+    """Count, for each fault: in how many seeds it was drawn, struck, and was survived.
+
+    Faults and targets that the catalogue does not know any more are left out.
+    """
+    table = {
+        name_of({"name": name, "target": target}): {"drawn": 0, "struck": 0, "survived": 0}
+        for name, spec in FAULTS.items()
+        for target in spec.targets
+    }
     for record in records:
-        drawn = {fault["name"] for fault in record["faults"]}
-        struck = {fault["name"] for fault in record["faults"] if fault["struck"]}
+        drawn = {name_of(fault) for fault in record["faults"]}
+        struck = {name_of(fault) for fault in record["faults"] if fault["struck"]}
         for name in drawn & table.keys():
             table[name]["drawn"] += 1
             table[name]["struck"] += name in struck
@@ -88,12 +101,21 @@ def fault_table(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int
     return table
 
 
+def gaps(table: Mapping[str, Mapping[str, int]]) -> dict[str, list[str]]:
+    """Return what the seeds say nothing about: drawn and never struck, or never drawn."""
+    return {
+        "drawn, never struck": [n for n, c in table.items() if c["drawn"] and not c["struck"]],
+        "never drawn": [n for n, c in table.items() if not c["drawn"]],
+    }
+
+
 def as_table(records: Iterable[Mapping[str, Any]]) -> Table:
-    """Return the table for a terminal."""
+    """Return the table of what was drawn, for a terminal."""
     table = Table(title="Faults", title_justify="left")
     for column in ("fault", "drawn", "struck", "survived"):
         table.add_column(column, justify="left" if column == "fault" else "right")
     for name, counts in fault_table(records).items():
-        bad = counts["struck"] != counts["survived"]
-        table.add_row(name, *map(str, counts.values()), style="red" if bad else None)
+        if counts["drawn"]:
+            bad = counts["struck"] != counts["survived"]
+            table.add_row(name, *map(str, counts.values()), style="red" if bad else None)
     return table

@@ -15,17 +15,19 @@ from django.utils import timezone
 
 from chaos import rest
 from chaos.buyers import Crowd
-from chaos.catalogue import Excuse
+from chaos.catalogue import Excuse, may_lose_a_mail
 from chaos.desk import Desk
-from chaos.faults.inject import Injected, Injection
+from chaos.faults.inject import Injected, Injection, note_unused
+from chaos.faults.provider import provider_call
 from chaos.faults.scene import Scene
-from chaos.faults.stores import provider_call, redis_client
+from chaos.faults.stores import redis_client
 from chaos.machine import Machine
 from chaos.plan import OperatorStep, Plan
 from chaos.rebuild import rebuild
-from inventory import operations, selectors
+from inventory import keys, operations, selectors
 from inventory.activities import NewSku, create_activity
 from inventory.states import ActivityStatus
+from orders import invariants
 from orders.cancel_order import cancel_by_operator
 from orders.errors import OrderStateConflict, SettlementRefused
 from orders.settlement.settle import settle
@@ -78,15 +80,11 @@ def run(machine: Machine, plan: Plan) -> Verdict:
     items_after = rest.newest_item()
     activity_id, sku_ids = _open_sale(plan)
     scene = Scene(machine=machine, activity_id=activity_id, sku_ids=sku_ids)
-    crowd = Crowd(
-        base_url=machine.base_url,
-        secret=machine.environment["SECKILL_JWT_SECRET"],
-        activity_id=activity_id,
-        sku_ids=sku_ids,
-    )
+    crowd = _crowd(scene)
     desk = Desk(scene, plan, crowd)
     clock.note("open")
     _play(scene, plan, crowd, desk, verdict, clock)
+    note_unused(scene, verdict.faults)
     _heal(scene)
     clock.note("heal")
     verdict.rest_s, left = rest.wait_for_rest(activity_id)
@@ -103,10 +101,17 @@ def run(machine: Machine, plan: Plan) -> Verdict:
         activity_id=activity_id,
         promised=crowd.told.promised,
         renewed=crowd.told.renewed,
+        refused=crowd.told.refused,
         excuses=plan.excuses,
         items_after=items_after,
         returned_ms=scene.redis_returned_ms,
         copy_taken_ms=scene.copy_taken_ms,  # 0 after a Redis that lost everything
+        clocks_off_ms=plan.web_clock_off_ms,
+        mails_may_be_lost=any(
+            may_lose_a_mail(one.fault.name, one.fault.target)
+            for one in verdict.faults
+            if not one.note
+        ),
     )
     verdict.breaches += found + crowd.told.broken_rules
     for people in (machine.operator, machine.desk):
@@ -119,6 +124,15 @@ def run(machine: Machine, plan: Plan) -> Verdict:
     verdict.seconds = sum(clock.spent.values())
     connection.close()
     return verdict
+
+
+def _crowd(scene: Scene) -> Crowd:
+    return Crowd(
+        base_url=scene.machine.base_url,
+        secret=scene.machine.environment["SECKILL_JWT_SECRET"],
+        activity_id=scene.activity_id,
+        sku_ids=scene.sku_ids,
+    )
 
 
 def _play(
@@ -165,11 +179,13 @@ def prove(machine: Machine, plan: Plan) -> list[str]:
     """Tamper with a sale at rest and return what the check says: silence would be a blind check.
 
     Units appear at the gate and in the stock, a promise was never kept, a message dies and nobody
-    deals with it, and somebody writes over the console's audit record.
+    deals with it, the gate forgets whom it has just promised a unit, and somebody writes over the
+    console's audit record.
     """
     activity_id, sku_ids = _open_sale(plan)
     scene = Scene(machine=machine, activity_id=activity_id, sku_ids=sku_ids)
     rest.wait_for_rest(activity_id)
+    forgot = _forget_a_buyer(scene)
     items_after = rest.newest_item()
     step = OperatorStep(at_s=0, verb="cut_off", units=1, sku=0)
     _do(scene, step.verb, step)
@@ -187,7 +203,31 @@ def prove(machine: Machine, plan: Plan) -> list[str]:
         returned_ms=0,
         copy_taken_ms=0,
     )
-    return found + [f"no rest: {what}" for what in rest.motion(activity_id)]
+    return forgot + found + [f"no rest: {what}" for what in rest.motion(activity_id)]
+
+
+def _forget_a_buyer(scene: Scene) -> list[str]:
+    """Take somebody whose order is seconds old out of the gate's buyers, and put him back.
+
+    Returns:
+        What the check says meanwhile.
+    """
+    crowd = _crowd(scene)
+    user = f"fresh-{scene.activity_id}"
+    status, body = crowd.buy(user, sku=0, quantity=1, key=f"k-{user}")
+    if status != 202 or not _has_order(body["order_id"], within_s=_TICKET_S):
+        return []
+    key = keys.buyers(scene.activity_id, scene.sku_ids[0])
+    with redis_client(scene) as client:
+        held = client.hget(key, user)
+        if held is None:
+            return []
+        client.hdel(key, user)
+        try:
+            report = invariants.check(scene.activity_id, young_ms=rest.YOUNG_MS)
+        finally:
+            client.hset(key, user, held)
+    return [f"{breach.kind}: {', '.join(breach.samples[:3])}" for breach in report.breaches]
 
 
 def _wait_for_ticket(activity_id: int) -> None:
@@ -295,13 +335,19 @@ def _newcomer(scene: Scene, crowd: Crowd, verdict: Verdict) -> None:
     else:
         verdict.breaches.append(f"a newcomer is not served: {status} {body.get('code', '')}")
         return
+    if not _has_order(body["order_id"], within_s=deadline - time.monotonic()):
+        verdict.breaches.append("a newcomer was accepted and has no order")
+
+
+def _has_order(order_id: str, *, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM orders_order WHERE order_id = %s", [body["order_id"]])
+            cursor.execute("SELECT 1 FROM orders_order WHERE order_id = %s", [order_id])
             if cursor.fetchone():
-                return
+                return True
         time.sleep(0.2)
-    verdict.breaches.append("a newcomer was accepted and has no order")
+    return False
 
 
 def _count(scene: Scene, crowd: Crowd, verdict: Verdict) -> None:

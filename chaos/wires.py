@@ -1,22 +1,36 @@
 """TCP wires between the product and its servers that can go silent, lose answers, or be cut."""
 
 import asyncio
+import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
 _RESET: Final = struct.pack("ii", 1, 0)
+_HEAD: Final = re.compile(rb"(GET|POST) (/[^ ?]*)[^ ]* HTTP/1\.[01]\r\n")
+
+
+class Request(NamedTuple):
+    """An HTTP request that went through a wire: when on the monotonic clock, and what."""
+
+    at: float
+    method: str
+    path: str
 
 
 @dataclass
 class Wire:
-    """One listening port in front of one server. Its fields belong to the loop's thread."""
+    """One listening port in front of one server. Its fields belong to the loop's thread.
+
+    `requests` is None where nobody asks what went through.
+    """
 
     name: str
     upstream: int
@@ -25,6 +39,7 @@ class Wire:
     answers_lost: bool = False
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    requests: list[Request] | None = None
     _server: asyncio.Server | None = None
 
     async def listen(self) -> None:
@@ -66,9 +81,20 @@ class Wire:
                 await asyncio.sleep(self.late_s)
             if answers and self.answers_lost:
                 continue
+            if self.requests is not None and not answers:
+                self._note(self.requests, data)
             sink.write(data)
             await sink.drain()
         raise ConnectionResetError  # the other direction ends with this one
+
+    @staticmethod
+    def _note(requests: list[Request], data: bytes) -> None:
+        """A client sends a request at once: a head that two chunks share would be missed."""
+        now = time.monotonic()
+        requests += [
+            Request(at=now, method=head[1].decode(), path=head[2].decode("ascii", "replace"))
+            for head in _HEAD.finditer(data)
+        ]
 
     def cut(self) -> None:
         """Reset every connection."""
@@ -86,21 +112,26 @@ class Wires:
 
     Args:
         upstreams: name → port of the server.
+        listen_to: which of them speak HTTP, and shall be asked for their requests.
     """
 
-    def __init__(self, upstreams: dict[str, int]) -> None:
+    def __init__(self, upstreams: dict[str, int], *, listen_to: tuple[str, ...] = ()) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wires", daemon=True)
         self._thread.start()
         self._wires: dict[str, Wire] = {}
         for name, port in upstreams.items():
-            wire = Wire(name=name, upstream=port)
+            wire = Wire(name=name, upstream=port, requests=[] if name in listen_to else None)
             self._run(wire.listen())
             self._wires[name] = wire
 
     def port(self, name: str) -> int:
         """Return the port that leads to a server."""
         return self._wires[name].port
+
+    def requests(self, name: str) -> list[Request]:
+        """Return the requests that went through, oldest first."""
+        return list(self._wires[name].requests or ())
 
     def silence(self, name: str) -> None:
         """Hold every byte, both ways, until `heal`; new connections are accepted and silent."""

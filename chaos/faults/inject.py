@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+import urllib3
 
-from chaos.faults import broker, governor, processes, stores
+from chaos.faults import broker, governor, processes, provider, stores
 from chaos.faults.scene import Scene
 from chaos.plan import PlannedFault
 
@@ -18,6 +19,7 @@ Injector = Callable[[Scene, PlannedFault], str]
 INJECTORS: Final[dict[str, Injector]] = {
     **processes.INJECTORS,
     **stores.INJECTORS,
+    **provider.INJECTORS,
     **broker.INJECTORS,
     **governor.INJECTORS,
 }
@@ -79,3 +81,18 @@ class Injection:
         except Exception as error:
             log.exception("fault_not_injected", fault=str(fault))
             record.note = f"not injected: {type(error).__name__}: {error}"[:200]
+
+
+def note_unused(scene: Scene, done: list[Injected]) -> None:
+    """Armed is not struck: say so of every fault of the provider that no call met.
+
+    Call it before the provider forgets what is armed.
+    """
+    try:
+        provider.note_used(scene)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        log.warning("armed_faults_not_looked_at", error=str(error))
+    for armed in scene.armed:
+        for record in done:
+            if record.fault is armed.fault and not record.note and not armed.used:
+                record.note = provider.NOT_USED

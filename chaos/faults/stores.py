@@ -1,6 +1,5 @@
-"""Faults of PostgreSQL, Redis, the payment provider and the Java processes."""
+"""Faults of PostgreSQL, Redis and the Java processes."""
 
-import json
 import shutil
 import signal
 import time
@@ -10,13 +9,9 @@ from typing import Final
 
 import psycopg
 import redis
-import urllib3
 
 from chaos.faults.scene import Scene
 from chaos.plan import PlannedFault
-
-_PROVIDER_TIMES: Final = 2
-_PROVIDER_DELAY_MS: Final = 1_500
 
 
 def _killer(service: str) -> Callable[[Scene, PlannedFault], str]:
@@ -135,32 +130,6 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _provider_fault(scene: Scene, fault: PlannedFault) -> str:
-    operation, _, name = fault.target.partition(":")
-    body = {
-        "operation": operation,
-        "fault": name,
-        "times": _PROVIDER_TIMES,
-        "delay_ms": _PROVIDER_DELAY_MS,
-    }
-    answer = provider_call(scene, "POST", "/admin/faults", body)
-    return "" if answer == 201 else f"not injected: the provider answers {answer}"
-
-
-def provider_call(scene: Scene, method: str, path: str, body: object = None) -> int:
-    """Ask the sandbox provider's admin side; return its status code."""
-    environment = scene.machine.stack.environment()
-    answer = urllib3.request(
-        method,
-        environment["PAYMENT_PROVIDER_URL"] + path,
-        body=None if body is None else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {environment['PAYMENT_PROVIDER_KEY']}"},
-        timeout=5,
-        retries=False,
-    )
-    return int(answer.status)
-
-
 INJECTORS: Final = {
     "postgres_kill": _killer("postgres"),
     "postgres_stop": _freeze_postgres,
@@ -172,8 +141,6 @@ INJECTORS: Final = {
     "redis_older_copy": _older_copy,
     "redis_emptied": _emptied,
     "scripts_flushed": _flush_scripts,
-    "provider_kill": _killer("provider"),
-    "provider_fault": _provider_fault,
     "broker_kill": _killer("broker"),
     "broker_stop": _freezer("broker"),
     "proxy_kill": _killer("proxy"),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from chaos import plan, results
+from chaos import document, plan, results
 from chaos.catalogue import FAULTS, Excuse
 from chaos.faults import governor
 from chaos.wires import HOST, Wires
@@ -86,6 +86,38 @@ def test_a_fault_counts_as_survived_when_it_struck_and_nothing_broke() -> None:
     assert table["cut"] == {"drawn": 3, "struck": 2, "survived": 1}
 
 
+def test_what_says_little_without_its_target_is_counted_by_target() -> None:
+    def record(name: str, target: str, *, struck: bool) -> dict[str, Any]:
+        return {"faults": [{"name": name, "target": target, "struck": struck}], "breaches": []}
+
+    table = results.fault_table(
+        [
+            record("kill_at_point", "web.after_send", struck=True),
+            record("kill_at_point", "web.after_mark", struck=False),
+            record("provider_fault", "refund:decline", struck=False),  # no longer in the catalogue
+            record("provider_fault", "webhook:drop", struck=False),
+        ]
+    )
+
+    assert table["kill_at_point web.after_send"] == {"drawn": 1, "struck": 1, "survived": 1}
+    assert table["kill_at_point web.after_mark"] == {"drawn": 1, "struck": 0, "survived": 0}
+    gaps = results.gaps(table)
+    assert gaps["drawn, never struck"] == [
+        "kill_at_point web.after_mark",
+        "provider_fault webhook:drop",
+    ]
+    assert "kill_at_point sender.after_claim" in gaps["never drawn"]
+    assert "cut" in gaps["never drawn"]
+    assert "kill_at_point web.after_send" not in gaps["never drawn"]
+
+
+def test_every_recorded_line_is_readable() -> None:
+    records = results.load()
+    table = results.fault_table(records)
+    assert sum(counts["drawn"] for counts in table.values()) > len(records)
+    assert "kill_at_point | web.after_send |" in document.as_markdown(records)
+
+
 # -- wires --------------------------------------------------------------------------------------
 
 
@@ -150,6 +182,20 @@ def test_lost_answers_never_come_and_the_connection_ends(wires: Wires) -> None:
         assert again.recv(10) == b"three"
 
 
+def test_a_wire_tells_the_requests_that_went_through_it(echo: int) -> None:
+    made = Wires({"echo": echo}, listen_to=("echo",))
+    try:
+        with _connect(made) as client:
+            client.sendall(b"POST /v1/payments HTTP/1.1\r\nHost: x\r\n\r\n{}")
+            assert client.recv(100)
+            client.sendall(b"GET /v1/payments?idempotency_key=k HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(100)
+        seen = [(one.method, one.path) for one in made.requests("echo")]
+    finally:
+        made.close()
+    assert seen == [("POST", "/v1/payments"), ("GET", "/v1/payments")]
+
+
 def test_a_cut_wire_resets_whoever_is_connected(wires: Wires) -> None:
     with _connect(wires) as client:
         client.sendall(b"one")
@@ -187,7 +233,7 @@ def test_a_short_search_finds_no_breach(tmp_path: Path) -> None:
     assert found["seeds"] in ([SHORT], [SHORT, SHORT + 1])
     assert sum(counts["survived"] for counts in found["faults"].values()) >= 1
     proof = {line.split(":")[0] for line in found["proof"]}
-    assert proof >= {"gate_stock", "stock_conservation", "lost", "no rest"}
+    assert proof >= {"gate_stock", "stock_conservation", "lost", "no rest", "order_without_holder"}
     said = " | ".join(found["proof"])
     assert "audit chain" in said
     assert "open item CG_SECKILL_ORDER_CREATE_PG_V1 INVALID_JSON" in said
