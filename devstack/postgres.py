@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,7 +151,15 @@ class PostgresServer(Service):
         self._give(self.home)
         if _can_use(account=account, programs=packages.postgres(), home=self.home):
             return
-        shutil.rmtree(self.home)
+        if (self.data / "PG_VERSION").exists():
+            blocked = _first_blocked(account=account, programs=packages.postgres(), home=self.home)
+            raise StackError(
+                f"{account.name} cannot reach {blocked}, and the cluster in {self.data} needs it:"
+                f" let others in again (chmod o+rx {blocked}), or give the cluster and all other"
+                " data of the stack up with bin/stack reset"
+            )
+        with suppress(OSError):
+            self.home.rmdir()  # only an empty one: what we did not make is not ours to delete
         mark = hashlib.sha256(str(self.folder.path).encode()).hexdigest()[:12]
         self.settings.postgres_home = str(Path(tempfile.gettempdir()) / f"seckill-pg-{mark}")
         self._copy_programs()
@@ -252,3 +261,20 @@ def _can_use(*, account: Account, programs: Path, home: Path) -> bool:
         check=False,
     )
     return done.returncode == 0
+
+
+def _first_blocked(*, account: Account, programs: Path, home: Path) -> Path:
+    """Return the uppermost path on the way to ``home`` or the programs that keeps it out."""
+    ways = [*reversed(home.parents), home, *reversed(programs.parents), programs, programs / "bin"]
+    script = 'for path; do test -x "$path" || { printf %s "$path"; exit; }; done'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", *map(str, ways)],
+        cwd="/",
+        user=account.uid,
+        group=account.gid,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Path(done.stdout) if done.stdout else home

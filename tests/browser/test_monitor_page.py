@@ -188,6 +188,40 @@ def test_silence_is_shown_and_ends_by_itself(
         again.end()
 
 
+def test_a_monitor_opened_in_an_outage_has_its_limits_afterwards(
+    browser: Chrome, web_server: str, sampling: Sampling
+) -> None:
+    # given a page whose first questions find Redis away; the stream outlives that
+    open_sale()
+    resize(browser, DESK)
+    source = """
+    window.outage = true; window.together = 0; window.most = 0;
+    const real = fetch;
+    window.fetch = async (...asked) => {
+      together += 1; most = Math.max(most, together);
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+      together -= 1;
+      return outage ? new Response('{"problem":"GateUnavailable"}', { status: 503 })
+        : real(...asked);
+    };
+    """
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+    log_in(browser, web_server, "/admin/monitor/")
+    wait(browser, "#live", "live")
+    wait(browser, "[data-key=pending] .under", "pending")
+    pending = browser.find_element(By.CSS_SELECTOR, "[data-key=pending]")
+    assert pending.get_attribute("data-tone") == "quiet"
+
+    browser.execute_script("window.outage = false")
+
+    WebDriverWait(browser, 20, poll_frequency=0.05).until(
+        lambda _: pending.get_attribute("data-tone") == "good", "a tile with its colour"
+    )
+    assert browser.execute_script("return most") == 1
+    wait(browser, "#live", "live")
+    assert browser.find_elements(By.CSS_SELECTOR, "#notes .bad") == []
+
+
 def test_workers_are_shown_and_read_again(browser: Chrome, web_server: str) -> None:
     log_in(browser, web_server, "/admin/monitor/workers/")
     wait(browser, "#workers", "No worker has beaten")

@@ -4,7 +4,7 @@
 
 const sale = document.getElementById("sale");
 const api = "/api/v1/activities/" + sale.dataset.activity;
-const skew = Date.parse(sale.dataset.server) - Date.now();
+let skew = Date.parse(sale.dataset.server) - Date.now();
 const headers = { "Content-Type": "application/json" };
 if (sale.dataset.token) headers.Authorization = "Bearer " + sale.dataset.token;
 
@@ -23,8 +23,72 @@ const REASONS = {
   PAYMENT_TIMEOUT: "It was not paid in time.",
   USER: "You cancelled it.",
 };
+const STOCK = { plenty: "in stock", few: "few left", none: "sold out" };
+const LOGGED_OUT = "Your log-in has ended. Load this page again.";
+
+const ANSWER_MS = 30_000;
+// The server sends something every 5 s: a stream silent for longer is dead, whatever TCP believes.
+const SILENT_MS = 15_000;
+const RENEW_MS = 5 * 60_000;
+// A look costs the server 12 ms of CPU and four statements, nothing of it cached. With 10 000 open
+// pages every 15 s would take eight cores; every two minutes takes one.
+const LOOK_MS = 120_000;
+// The last look before the start, spread as widely, so that all pages together ask no more often.
+const EARLY_MS = 15_000 + LOOK_MS * Math.random();
 
 function now() { return Date.now() + skew; }
+
+// A page opened long before the start holds an old token, a new page brings a new one. Not again
+// for a while: a server that takes no token at all would have the page reload for ever.
+function renew() {
+  const key = "renewed-" + sale.dataset.activity;
+  try {
+    if (Math.abs(Date.now() - Number(sessionStorage.getItem(key))) < RENEW_MS) return false;
+    sessionStorage.setItem(key, String(Date.now()));
+  } catch {
+    return false; // no storage, so nothing would stop the next one
+  }
+  location.reload();
+  return true;
+}
+
+function tokenEndsAt() {
+  try {
+    const claims = sale.dataset.token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    return JSON.parse(atob(claims)).exp * 1000;
+  } catch {
+    return Infinity; // none, or not one of ours: only a 401 can tell
+  }
+}
+
+async function ask(url, options = {}) {
+  const answer = await fetch(url, {
+    signal: AbortSignal.timeout(ANSWER_MS), ...options, headers: { ...headers, ...options.headers },
+  });
+  // Nobody needs to wait for this answer: the page goes away.
+  if (answer.status === 401 && sale.dataset.token && renew()) return new Promise(() => {});
+  return answer;
+}
+
+function backOff(failures) {
+  return Math.min(10_000, 1000 * 2 ** failures) * (0.5 + Math.random());
+}
+
+// Waits, but no longer than until the network or the reader is back.
+function pause(ms) {
+  return new Promise((resolve) => {
+    const over = new AbortController();
+    const end = () => {
+      clearTimeout(timer);
+      over.abort();
+      resolve();
+    };
+    const seen = () => { if (!document.hidden) end(); };
+    const timer = setTimeout(end, ms);
+    addEventListener("online", end, { signal: over.signal });
+    document.addEventListener("visibilitychange", seen, { signal: over.signal });
+  });
+}
 
 function span(ms) {
   const s = Math.max(0, Math.ceil(ms / 1000));
@@ -71,8 +135,14 @@ class Sku {
   }
 
   async resume() {
-    const answer = await fetch(api + "/skus/" + this.id + "/reservation", { headers });
-    if (answer.ok) this.follow(await answer.json());
+    for (let failures = 1; !this.key; failures += 1) {
+      const answer = await ask(api + "/skus/" + this.id + "/reservation").catch(() => null);
+      const state = answer?.ok ? await answer.json().catch(() => null) : null;
+      if (this.key) return; // bought meanwhile, and followed there
+      if (state) return void this.follow(state);
+      if (answer && !answer.ok && answer.status < 500 && answer.status !== 429) return;
+      await pause(backOff(failures));
+    }
   }
 
   // One key per intention: whatever gets lost, the same key names the same reservation.
@@ -83,8 +153,9 @@ class Sku {
     let answer, body;
     try {
       const token = await this.purchaseToken();
-      answer = await fetch(api + "/skus/" + this.id + "/reservations", {
-        method: "POST", headers: { ...headers, ...token, "Idempotency-Key": this.key }, body: JSON.stringify({ quantity: 1 }),
+      answer = await ask(api + "/skus/" + this.id + "/reservations", {
+        method: "POST", headers: { ...token, "Idempotency-Key": this.key },
+        body: JSON.stringify({ quantity: 1 }),
       });
       body = await answer.json();
     } catch (error) {
@@ -99,11 +170,12 @@ class Sku {
     }
     delete this.buy.dataset.busy;
     if (body.status_url) {
-      const status = await fetch(body.status_url, { headers });
-      this.follow(status.ok ? await status.json() : body);
+      const status = await ask(body.status_url)
+        .then((found) => (found.ok ? found.json() : body)).catch(() => body);
+      this.follow(status);
     } else {
       this.key = null;
-      this.say(body.detail || "That did not work.");
+      this.say(answer.status === 401 ? LOGGED_OUT : body.detail || "That did not work.");
     }
     tick();
   }
@@ -111,7 +183,8 @@ class Sku {
   // Without a token (none left, none needed, a reservation is held already) the gate's answer tells.
   async purchaseToken() {
     if (!sale.dataset.needsToken) return {};
-    const answer = await fetch(api + "/skus/" + this.id + "/purchase-token", { method: "POST", headers, body: "{}" });
+    const url = api + "/skus/" + this.id + "/purchase-token";
+    const answer = await ask(url, { method: "POST", body: "{}" });
     return answer.ok ? { "Purchase-Token": (await answer.json()).token } : {};
   }
 
@@ -138,48 +211,135 @@ class Sku {
     return !over && !paid;
   }
 
+  // Until the final state, however long the network is away.
   async follow(state) {
     this.shown = -1;
     if (!this.show(state)) return;
     const url = api + "/reservations/" + state.reservation_id + "/events";
-    for (let failures = 0; failures < 20;) {
+    const lost = this.find("lost");
+    for (let failures = 0; ;) {
+      const heard = () => {
+        failures = 0;
+        lost.hidden = true;
+      };
       try {
-        const answer = await fetch(url, { headers });
-        if (!answer.ok) throw new Error(String(answer.status));
-        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-        let text = "";
-        for (;;) {
-          const { done, value } = await reader.read();
-          if (done) break;
-          failures = 0;
-          text += value;
-          const events = text.split("\n\n");
-          text = events.pop();
-          for (const event of events) {
-            const data = event.split("\n").find((line) => line.startsWith("data: "));
-            if (data && !this.show(JSON.parse(data.slice(6)))) return void reader.cancel();
-          }
-        }
-      } catch (error) {
+        if (await this.listen(url, heard)) return;
+      } catch {
         failures += 1;
+        lost.hidden = false;
       }
-      await new Promise((resolve) => setTimeout(resolve, 1000 + 1000 * Math.random()));
+      await pause(backOff(failures));
     }
   }
 
+  // Shows a stream's events; true at the final state, false when the server ended it before.
+  async listen(url, heard) {
+    const stream = new AbortController();
+    let heardAt = Date.now();
+    const cut = () => stream.abort();
+    const watch = setInterval(() => { if (Date.now() - heardAt > SILENT_MS) cut(); }, 1000);
+    addEventListener("offline", cut, { signal: stream.signal }); // TCP would notice much later
+    try {
+      const answer = await ask(url, { signal: stream.signal });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let text = "";
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return false;
+        heardAt = Date.now();
+        heard();
+        text += value;
+        const events = text.split("\n\n");
+        text = events.pop();
+        for (const event of events) {
+          const data = event.split("\n").find((line) => line.startsWith("data: "));
+          if (data && !this.show(JSON.parse(data.slice(6)))) return true;
+        }
+      }
+    } finally {
+      clearInterval(watch);
+      stream.abort();
+    }
+  }
+
+  // Both may be sent again: an open or a captured attempt is not sent twice, a cancel neither.
   async act(what, text) {
     this.find("actions").hidden = true;
     this.find("text").textContent = text;
-    const answer = await fetch("/api/v1/orders/" + this.order + "/" + what, { method: "POST", headers, body: "{}" });
-    const body = await answer.json();
-    const refused = what === "payments" && answer.status === 200 && body.status !== "PAID";
-    if (!answer.ok || refused) {
-      this.find("text").textContent = refused ? "The payment was refused. You may try again." : body.detail;
-      this.find("actions").hidden = false;
+    this.buy.dataset.busy = "1";
+    let trouble = "";
+    try {
+      const url = "/api/v1/orders/" + this.order + "/" + what;
+      const answer = await ask(url, { method: "POST", body: "{}" });
+      const body = await answer.json();
+      if (answer.status === 401) trouble = LOGGED_OUT;
+      else if (!answer.ok) trouble = body.detail || "That did not work.";
+      else if (what === "payments" && answer.status === 200 && body.status !== "PAID") {
+        trouble = "The payment was refused. You may try again.";
+      }
+    } catch {
+      trouble = "No answer. Try again.";
     }
+    delete this.buy.dataset.busy;
+    tick();
+    // The stream may have told the end before the answer came, or instead of it.
+    if (!trouble || this.box.dataset.state !== "ORDERED") return;
+    this.find("text").textContent = trouble;
+    this.find("actions").hidden = false;
   }
 }
 
+let lookedAt = Date.now();
+let missed = 0;
+let nextLook;
+
+function planLook() {
+  const wait = LOOK_MS * (0.75 + Math.random() / 2) * Math.min(4, 2 ** missed);
+  const early = Date.parse(sale.dataset.starts) - EARLY_MS - now();
+  clearTimeout(nextLook);
+  nextLook = setTimeout(look, early > 0 && early < wait ? early : wait);
+}
+
+// Reads the sale again. Nobody sees a hidden page: it looks when it is shown.
+async function look() {
+  if (document.hidden) return;
+  lookedAt = Date.now();
+  try {
+    const answer = await fetch(api, { signal: AbortSignal.timeout(ANSWER_MS) });
+    if (!answer.ok) throw new Error(String(answer.status));
+    update(await answer.json(), Date.now() - lookedAt);
+    missed = 0;
+  } catch {
+    missed += 1; // looks come less often then: a server in need is left alone
+  }
+  const busy = document.querySelector('[data-busy="1"]');
+  if (tokenEndsAt() < now() + 2 * LOOK_MS && !busy && renew()) return;
+  planLook();
+}
+
+function update(found, tookMs) {
+  // A slow answer tells the time less well than what is known.
+  if (tookMs < 1000) skew = Date.parse(found.server_time) - (Date.now() - tookMs / 2);
+  sale.dataset.status = found.status;
+  sale.dataset.starts = found.starts_at;
+  sale.dataset.ends = found.ends_at;
+  sale.dataset.needsToken = found.token_required ? "1" : "";
+  for (const sku of found.skus) {
+    const badge = sale.querySelector('[data-sku="' + sku.sku_id + '"] [data-stock]');
+    if (!badge) continue;
+    badge.className = "badge stock " + sku.stock;
+    badge.textContent = STOCK[sku.stock];
+  }
+  tick();
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  if (Date.now() - lookedAt > LOOK_MS / 4) look();
+  else planLook();
+});
 for (const element of document.querySelectorAll(".sku")) new Sku(element);
 tick();
 setInterval(tick, 500);
+planLook();

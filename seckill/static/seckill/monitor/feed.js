@@ -8,6 +8,8 @@ const AGAIN_MS = 3000;
 export function follow({ dataUrl, streamUrl, show }) {
   const state = { snapshot: null, points: [], limits: {}, heardAt: 0, lateMs: 0, trouble: "connecting" };
   let source = null;
+  let loaded = false;
+  let catching = false;
 
   function take(snapshot, nowMs) {
     if (!snapshot) {
@@ -25,38 +27,39 @@ export function follow({ dataUrl, streamUrl, show }) {
     state.trouble = "";
   }
 
+  // Returns what is wrong, "" when limits and points are here.
   async function load() {
     const answer = await fetch(dataUrl, { headers: { Accept: "application/json" } });
-    if (answer.redirected || answer.status === 403) {
-      state.trouble = "LOGGED_OUT";
-      return false;
-    }
+    if (answer.redirected || answer.status === 403) return "LOGGED_OUT";
     const body = await answer.json();
-    if (!answer.ok) {
-      state.trouble = body.problem || `HTTP ${answer.status}`;
-      return false;
-    }
+    if (!answer.ok) return body.problem || `HTTP ${answer.status}`;
     state.limits = body.limits;
     state.points = body.points;
     take(body.snapshot, body.now_ms);
-    return true;
+    return "";
+  }
+
+  // The stream outlives an outage that the load before it met: then this brings what is missing.
+  async function catchUp() {
+    if (loaded || catching) return;
+    catching = true;
+    loaded = (await load().catch(() => "UNREACHABLE")) === "";
+    show(state);
+    setTimeout(() => { catching = false; }, AGAIN_MS);
   }
 
   async function connect() {
-    try {
-      if (!(await load()) && state.trouble === "LOGGED_OUT") {
-        show(state);
-        return;
-      }
-    } catch {
-      state.trouble = "UNREACHABLE";
-    }
+    const trouble = await load().catch(() => "UNREACHABLE");
+    loaded = trouble === "";
+    if (trouble) state.trouble = trouble;
     show(state);
+    if (trouble === "LOGGED_OUT") return;
     source = new EventSource(streamUrl);
     source.addEventListener("snapshot", (event) => {
       const body = JSON.parse(event.data);
       take(body.snapshot, body.now_ms);
       show(state);
+      catchUp();
     });
     source.addEventListener("silent", (event) => {
       state.trouble = JSON.parse(event.data).why;
