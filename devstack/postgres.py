@@ -8,6 +8,7 @@ import pwd
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -152,7 +153,7 @@ class PostgresServer(Service):
         if _can_use(account=account, programs=packages.postgres(), home=self.home):
             return
         if (self.data / "PG_VERSION").exists():
-            blocked = _first_blocked(account=account, programs=packages.postgres(), home=self.home)
+            blocked = _first_blocked(programs=packages.postgres(), home=self.home)
             raise StackError(
                 f"{account.name} cannot reach {blocked}, and the cluster in {self.data} needs it:"
                 f" let others in again (chmod o+rx {blocked}), or give the cluster and all other"
@@ -263,18 +264,7 @@ def _can_use(*, account: Account, programs: Path, home: Path) -> bool:
     return done.returncode == 0
 
 
-def _first_blocked(*, account: Account, programs: Path, home: Path) -> Path:
-    """Return the uppermost path on the way to ``home`` or the programs that keeps it out."""
+def _first_blocked(*, programs: Path, home: Path) -> Path:
+    """Return the uppermost path on the way to ``home`` or the programs that keeps others out."""
     ways = [*reversed(home.parents), home, *reversed(programs.parents), programs, programs / "bin"]
-    script = 'for path; do test -x "$path" || { printf %s "$path"; exit; }; done'
-    done = subprocess.run(
-        ["/bin/sh", "-c", script, "sh", *map(str, ways)],
-        cwd="/",
-        user=account.uid,
-        group=account.gid,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Path(done.stdout) if done.stdout else home
+    return next((path for path in ways if not path.stat().st_mode & stat.S_IXOTH), home)
