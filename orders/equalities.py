@@ -29,14 +29,29 @@ _ROW_MINE: Final = _MINE.format(alias="r")
 _LEDGER_MINE: Final = _MINE.format(alias="l")
 
 
-def _outbox(tag: str) -> str:
-    """Orders, young enough for the outbox, without a row of this tag (keys: rsv, ord, req)."""
+# When the money of a refunded order was back. Without its refund (a breach of the money) the day
+# of the payment stands for it: an older one, so that nothing is asked of a day that was dropped.
+_REFUNDED_AT: Final = """coalesce((SELECT r.settled_at FROM orders_refund r
+  WHERE r.attempt_id = o.payment_id AND r.status = 'SUCCEEDED'), o.paid_at)"""
+
+
+def _outbox(tag: str, *, since: str = "o.created_at", status: str = "") -> str:
+    """Orders that the outbox must still know, without a row of this tag (keys: rsv, ord, req).
+
+    Args:
+        tag: the message's kind.
+        since: when the order's transaction wrote it; null: it has not. Days of the outbox are
+            dropped after that instant, not after the order's own.
+        status: only orders of this status; empty: all.
+    """
+    only = f"AND o.status = '{status}'" if status else ""
     return f"""
 SELECT o.activity_id, o.order_id FROM orders_order o
- WHERE {_ORDER_MINE} AND o.created_at > now() - %(outbox_days)s * interval '1 day'
+ WHERE {_ORDER_MINE} {only} AND {since} > now() - %(outbox_days)s * interval '1 day'
 EXCEPT
 SELECT o.activity_id, o.order_id FROM orders_order o
   JOIN messaging_outbox x ON x.tag = '{tag}' AND split_part(x.keys, ' ', 2) = o.order_id
+ WHERE {_ORDER_MINE}
 """  # noqa: S608 - constants
 
 
@@ -100,14 +115,18 @@ SELECT o.activity_id, string_agg(o.order_id, ' ') FROM orders_order o
     ),
     Equality(
         kind="item_mismatch",
-        rule="an order has one item, of its SKU and quantity, and its amount is the item's",
+        rule="an order has one item: its SKU's, its quantity, the frozen price, in sum its amount",
         sql=f"""
 SELECT o.activity_id, o.order_id FROM orders_order o
   LEFT JOIN orders_item i ON i.order_id = o.order_id
+  LEFT JOIN inventory_sku s ON s.id = o.sku_id
  WHERE {_ORDER_MINE}
- GROUP BY o.order_id
+ GROUP BY o.order_id, s.id
 HAVING count(i.id) <> 1 OR max(i.sku_id) <> o.sku_id OR max(i.quantity) <> o.quantity
     OR sum(i.quantity * i.price_cents) <> o.amount_cents
+    OR max(i.price_cents) IS DISTINCT FROM s.price_cents
+    OR max(i.currency) IS DISTINCT FROM s.currency OR o.currency IS DISTINCT FROM s.currency
+    OR o.activity_id IS DISTINCT FROM s.activity_id
 """,  # noqa: S608
     ),
     Equality(
@@ -178,5 +197,21 @@ SELECT r.activity_id, r.reservation_id FROM orders_reservation r
         kind="order_without_trigger",
         rule="every order has its cancel trigger in the outbox",
         sql=_outbox("CANCEL_IF_UNPAID"),
+    ),
+    # By its instant, not by status: an order that was paid and refunded had both events.
+    Equality(
+        kind="paid_without_event",
+        rule="every order that was ever paid has its ORDER_PAID in the outbox",
+        sql=_outbox("ORDER_PAID", since="o.paid_at"),
+    ),
+    Equality(
+        kind="canceled_without_event",
+        rule="every cancelled order has its ORDER_CANCELED in the outbox",
+        sql=_outbox("ORDER_CANCELED", since="o.canceled_at"),
+    ),
+    Equality(
+        kind="refunded_without_event",
+        rule="every refunded order has its ORDER_REFUNDED in the outbox",
+        sql=_outbox("ORDER_REFUNDED", since=_REFUNDED_AT, status="REFUNDED"),
     ),
 )

@@ -45,7 +45,7 @@ def find(scope: Scope) -> list[Difference]:
     for sale in scope.serving:
         if sale.rebuild_unfinished or sale.loss_noted_at or not _is_there(sale):
             continue
-        breaches = check_gate(sale, selectors.conservation(sale.activity_id)).breaches
+        breaches = check_gate(sale).breaches
         found += _holders(sale, [what for kind, what in breaches if kind == HOLDER_WITHOUT_ORDER])
         found += [
             _difference(sale, kind, what, "a live order, but its buyer does not hold it")

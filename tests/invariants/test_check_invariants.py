@@ -6,11 +6,13 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
-from inventory import keys
+from inventory import keys, selectors
 from orders.cancel_order import cancel_unpaid
 from orders.equalities import EQUALITIES
 from orders.invariants import check
+from orders.payments.models import Refund
 from tests.fixtures.paid import pay_now
 from tests.fixtures.sales import (
     make_overdue,
@@ -159,18 +161,44 @@ SEEDS = {
     ],
     "order_without_event": ["DELETE FROM messaging_outbox WHERE tag = 'ORDER_CREATED'"],
     "order_without_trigger": ["DELETE FROM messaging_outbox WHERE tag = 'CANCEL_IF_UNPAID'"],
+    "paid_without_event": ["DELETE FROM messaging_outbox WHERE tag = 'ORDER_PAID'"],
+    "canceled_without_event": ["DELETE FROM messaging_outbox WHERE tag = 'ORDER_CANCELED'"],
+    "refunded_without_event": [
+        "UPDATE orders_order SET status = 'REFUNDED' WHERE order_id = '{a}'"
+    ],
     "stock_conservation": ["UPDATE inventory_stock SET initial = initial + 1"],
     "ledger_sum": ["UPDATE inventory_stock SET available = available + 1"],
     "ledger_kinds": ["UPDATE inventory_stock SET topped_up = 1, cut = 1"],
 }
 
 
+# Order and item are written from one value: where both are wrong alike, the SKU's terms tell.
+WRONG_ALIKE = {
+    "price": [
+        "UPDATE orders_item SET price_cents = 1 WHERE order_id = '{b}'",
+        "UPDATE orders_order SET amount_cents = 1 WHERE order_id = '{b}'",
+    ],
+    "currency": [
+        "UPDATE orders_item SET currency = 'USD' WHERE order_id = '{b}'",
+        "UPDATE orders_order SET currency = 'USD' WHERE order_id = '{b}'",
+    ],
+    "no such SKU": [
+        "UPDATE orders_item SET sku_id = 0 WHERE order_id = '{b}'",
+        "UPDATE orders_order SET sku_id = 0 WHERE order_id = '{b}'",
+    ],
+}
+CASES = [
+    *(pytest.param(kind, SEEDS[kind], id=kind) for kind in sorted(SEEDS)),
+    *(pytest.param("item_mismatch", sql, id=f"item: {of}") for of, sql in WRONG_ALIKE.items()),
+]
+
+
 def test_every_equality_has_a_seed():
     assert {equality.kind for equality in EQUALITIES} <= SEEDS.keys()
 
 
-@pytest.mark.parametrize("kind", sorted(SEEDS))
-def test_a_seeded_breach_in_postgresql_is_noticed(kind):
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_a_seeded_breach_in_postgresql_is_noticed(kind, seed):
     sale, (ann, bob, cid), dan = _sale_at_rest()
     ids = {"a": ann.order_id, "b": bob.order_id, "c": cid.order_id, "d": dan.reservation_id}
     assert check(sale.activity_id).breaches == ()
@@ -179,12 +207,12 @@ def test_a_seeded_breach_in_postgresql_is_noticed(kind):
         "SELECT coalesce((SELECT indexdef FROM pg_indexes"
         " WHERE indexname = 'orders_order_live_buyer_uniq'), '')"
     )
-    for sql in SEEDS[kind]:
+    for sql in seed:
         execute(sql.format(**ids))
     try:
         report = check(sale.activity_id)
     finally:
-        if "DROP INDEX" in SEEDS[kind][0]:
+        if "DROP INDEX" in seed[0]:
             execute("DELETE FROM orders_payment_attempt")
             execute("DELETE FROM orders_order")
             execute(index)
@@ -193,6 +221,59 @@ def test_a_seeded_breach_in_postgresql_is_noticed(kind):
     assert len(found) == 1
     assert found[0].count >= 1
     assert found[0].samples
+
+
+def test_an_order_of_another_sale_than_its_sku_is_noticed():
+    _, (_, bob, _), _ = _sale_at_rest()
+    other = open_sale()
+    execute("UPDATE orders_order SET activity_id = %s WHERE user_id = 'bob'", other.activity_id)
+
+    (found,) = (b for b in check(other.activity_id).breaches if b.kind == "item_mismatch")
+
+    assert found.samples == (bob.order_id,)
+
+
+def test_an_event_is_asked_for_as_long_as_its_day_is_kept(settings):
+    sale, (ann, _, cid), _ = _sale_at_rest()
+    execute("DELETE FROM messaging_outbox")
+    days = settings.SECKILL_OUTBOX_DAYS
+    execute(
+        "UPDATE orders_order SET created_at = at, paid_at = paid_at + (at - created_at),"
+        " canceled_at = canceled_at + (at - created_at)"
+        " FROM (SELECT now() - %s * interval '1 day' AS at) AS long_ago",
+        days,
+    )
+    assert _without_event(sale) == {}
+
+    execute("UPDATE orders_order SET canceled_at = now() WHERE canceled_at IS NOT NULL")
+    assert _without_event(sale) == {"canceled_without_event": (cid.order_id,)}
+
+    execute("UPDATE orders_order SET status = 'REFUNDED' WHERE order_id = %s", ann.order_id)
+    assert _without_event(sale) == {"canceled_without_event": (cid.order_id,)}
+    Refund.objects.create(
+        refund_id="rfd_1",
+        attempt_id="p1",
+        order_id=ann.order_id,
+        provider="sandbox",
+        provider_key="rfd_1",
+        provider_refund_id="r_1",
+        amount_cents=3998,
+        currency="EUR",
+        reason="OPERATOR",
+        status="SUCCEEDED",
+        submit_count=1,
+        submitted_at=timezone.now(),
+        settled_at=timezone.now(),
+    )
+    assert _without_event(sale) == {
+        "canceled_without_event": (cid.order_id,),
+        "refunded_without_event": (ann.order_id,),
+    }
+
+
+def _without_event(sale):
+    breaches = check(sale.activity_id).breaches
+    return {b.kind: b.samples for b in breaches if b.kind.endswith("_without_event")}
 
 
 def test_a_live_order_whose_buyer_lost_his_hold_is_noticed(redis_client):
@@ -229,12 +310,55 @@ def test_the_gates_total_is_compared_at_rest_only(redis_client):
     assert breach.kind == "gate_stock"
 
 
-def test_young_reservations_are_not_compared_one_by_one(redis_client, monkeypatch):
-    monkeypatch.setattr("orders.gate_check.YOUNG_MS", 10_000)
+def test_an_order_made_while_the_gate_is_looked_at_is_no_breach(monkeypatch):
     sale, _, _ = _sale_at_rest()
+    late = sale.reserve("eve")
+    read, looks = selectors.conservation, []
+
+    def then_it_is_ordered(activity_id):
+        stock = read(activity_id)
+        looks.append(stock[0].available)
+        if len(looks) == 2:  # the first belongs to the snapshot of PostgreSQL
+            sale.deliver(late)
+            run_projection()
+        return stock
+
+    monkeypatch.setattr(selectors, "conservation", then_it_is_ordered)
+    report = check(sale.activity_id)
+
+    assert (report.breaches, report.in_motion) == ((), False)
+    assert looks == [7, 7, 6]
+
+
+def test_a_gate_that_differs_otherwise_in_each_look_is_motion(redis_client, monkeypatch):
+    sale, _, _ = _sale_at_rest()
+    read = selectors.conservation
+
+    def then_the_gate_moves(activity_id):
+        stock = read(activity_id)
+        redis_client.incr(keys.stock(sale.activity_id, sale.sku_id))
+        return stock
+
+    monkeypatch.setattr(selectors, "conservation", then_the_gate_moves)
+    report = check(sale.activity_id)
+
+    assert report.breaches == ()
+    assert "each of 5 looks" in report.sales[0].motion[0]
+
+
+def test_young_reservations_are_compared_one_by_one_at_rest_only(redis_client, monkeypatch):
+    monkeypatch.setattr("orders.gate_check.YOUNG_MS", 10_000)
+    sale, (_, bob, _), _ = _sale_at_rest()
+    assert check(sale.activity_id, young_ms=0).breaches == ()
     redis_client.hdel(keys.buyers(sale.activity_id, sale.sku_id), "bob")
 
     assert check(sale.activity_id).breaches == ()
+    (breach,) = check(sale.activity_id, young_ms=0).breaches
+    assert (breach.kind, breach.samples) == ("order_without_holder", (bob.reservation_id,))
+
+    call_command("check_invariants", activity=sale.activity_id, stdout=StringIO())
+    with pytest.raises(SystemExit):
+        call_command("check_invariants", "--at-rest", stdout=StringIO())
 
 
 def test_a_lost_gate_is_motion_not_breach(redis_client):

@@ -24,10 +24,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--activity", type=int, help="only this sale; default: all")
         parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+        parser.add_argument(
+            "--at-rest",
+            action="store_true",
+            help="everything is at rest: compare with the gate what is younger than 10 s, too",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            report = check(options["activity"])
+            report = check(options["activity"], young_ms=0 if options["at_rest"] else None)
         except LookupError as error:
             raise CommandError(str(error)) from None
         if options["json"]:
