@@ -33,7 +33,7 @@ def shoot(browser: Chrome, name: str) -> None:
 
 
 def test_buyer_logs_in_buys_and_sees_the_order_live(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     browser.get(web_server)
     shoot(browser, "start")
@@ -71,7 +71,7 @@ def test_buyer_logs_in_buys_and_sees_the_order_live(
     assert [entry for entry in severe if "/reservation " not in entry["message"]] == []
 
 
-def test_cancelled_order_frees_the_button(browser: Chrome, web_server: str, sale: Sale) -> None:
+def test_cancelled_order_frees_the_button(browser: Chrome, sale: Sale, web_server: str) -> None:
     reservation = sale.reserve("bob")
     sale.deliver(reservation)
     log_in(browser, web_server, sale, "bob")

@@ -38,7 +38,7 @@ window.fetch = (url, options) => {
 
 
 def test_a_buyer_without_network_is_told_and_followed_again_however_long_it_took(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     # given a buyer who waits for the order
     reservation = sale.reserve("alice")
@@ -65,7 +65,7 @@ def test_a_buyer_without_network_is_told_and_followed_again_however_long_it_took
 
 @pytest.mark.parametrize("what", ["online", "visibilitychange"])
 def test_a_page_tries_again_at_once_when_the_network_or_its_reader_is_back(
-    browser: Chrome, web_server: str, sale: Sale, what: str
+    browser: Chrome, sale: Sale, web_server: str, what: str
 ) -> None:
     sale.reserve("alice")
     prepare(browser, FROZEN, SPY)
@@ -86,7 +86,7 @@ def test_a_page_tries_again_at_once_when_the_network_or_its_reader_is_back(
 
 
 def test_a_stream_that_fell_silent_is_taken_for_dead(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     sale.reserve("alice")
     prepare(browser, SPY)
@@ -101,7 +101,7 @@ def test_a_stream_that_fell_silent_is_taken_for_dead(
 
 @pytest.mark.parametrize("how", ["no network", "502"])
 def test_a_payment_without_an_answer_may_be_sent_again(
-    browser: Chrome, web_server: str, sale: Sale, how: str
+    browser: Chrome, sale: Sale, web_server: str, how: str
 ) -> None:
     reservation = sale.reserve("alice")
     sale.deliver(reservation)
@@ -127,7 +127,7 @@ def test_a_payment_without_an_answer_may_be_sent_again(
 
 
 def test_a_page_with_an_old_token_is_loaded_again_and_can_buy(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     log_in(browser, web_server, sale, "alice")
     browser.execute_script("window.old = true; headers.Authorization = 'Bearer old'")
@@ -140,7 +140,7 @@ def test_a_page_with_an_old_token_is_loaded_again_and_can_buy(
 
 
 def test_a_server_that_takes_no_token_has_the_page_loaded_again_only_once(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     # `reservation` is asked for by every page, `reservations` by the button
     refusing = """
@@ -158,7 +158,7 @@ def test_a_server_that_takes_no_token_has_the_page_loaded_again_only_once(
 
 
 def test_a_token_that_will_run_out_is_replaced_before_it_does(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     prepare(browser, QUICK)
     log_in(browser, web_server, sale, "alice")
@@ -169,7 +169,7 @@ def test_a_token_that_will_run_out_is_replaced_before_it_does(
 
 
 def test_an_open_page_shows_that_the_sale_is_paused_and_the_stock_is_gone(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     prepare(browser, QUICK)
     log_in(browser, web_server, sale, "alice")
@@ -191,7 +191,7 @@ def test_an_open_page_shows_that_the_sale_is_paused_and_the_stock_is_gone(
 
 
 def test_a_page_looks_shortly_before_the_start_but_not_while_it_is_hidden(
-    browser: Chrome, web_server: str, sale: Sale
+    browser: Chrome, sale: Sale, web_server: str
 ) -> None:
     # given a sale that starts in 100 s; a page looks 75 s before, the next look is in 120 s
     starts = timezone.now() + timedelta(seconds=100)

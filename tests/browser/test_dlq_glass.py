@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 
 def test_a_lead_starts_a_plan_and_it_is_owed_an_approval(
-    browser: Chrome, web_server: str, sale: Sale, settings: Any
+    browser: Chrome, sale: Sale, web_server: str, settings: Any
 ) -> None:
     olga, anton, lea = (person("operator", "olga"), person("approver", "anton"),
                         person("incident lead", "lea"))  # fmt: skip

@@ -33,7 +33,7 @@ def provisioned(own_topics: str) -> str:
 
 
 def test_a_message_dies_and_two_people_bring_its_buyer_home(
-    browser: Chrome, web_server: str, sale: Sale, settings: Any
+    browser: Chrome, sale: Sale, web_server: str, settings: Any
 ) -> None:
     desk = Desk(browser, web_server)
     browser.set_window_size(1400, 900)
