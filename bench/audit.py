@@ -7,21 +7,11 @@ from bench.bench import Bench
 from seckill.demo.result import breach_text, check_invariants, motion, promised
 from seckill.demo.sale import Numbers, Sale, look
 
-# Sales whose scenario stopped waiting while things moved: their totals are nobody's claim.
-_moving: set[int] = set()
-
 
 def wait_for_orders(
     bench: Bench, sale: Sale, count: int, *, timeout_s: float, rest: bool
 ) -> Numbers:
-    """Wait until so many reservations have an outcome and, with `rest`, nothing moves any more.
-
-    Without `rest` the audit of this sale takes motion for what it is and not for a breach.
-    """
-    if rest:
-        _moving.discard(sale.activity_id)
-    else:
-        _moving.add(sale.activity_id)
+    """Wait until so many reservations have an outcome and, with `rest`, nothing moves any more."""
     deadline = time.monotonic() + timeout_s
     while True:
         numbers = look(sale)
@@ -34,12 +24,14 @@ def wait_for_orders(
         time.sleep(0.25)
 
 
-def audit(bench: Bench, sale: Sale, accepted_ids: list[str]) -> tuple[dict[str, int], list[str]]:
+def audit(
+    bench: Bench, sale: Sale, accepted_ids: list[str], *, rested: bool = True
+) -> tuple[dict[str, int], list[str]]:
     """Return lost, broken, oversold and duplicates, and the breaches as text.
 
-    Motion is a breach, unless the scenario waited for its orders only: it is told then.
+    Motion is a breach, unless the scenario waited for its orders only (not `rested`): it is told
+    then, as totals are nobody's claim while things move.
     """
-    rested = sale.activity_id not in _moving
     report: dict[str, Any] = check_invariants(
         sale.activity_id, environment=bench.rig.environment, at_rest=rested
     )

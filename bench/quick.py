@@ -93,12 +93,12 @@ def run(console: Console, *, scenario: str | None, keep: bool) -> int:
         )
     console.print(table)
     status = tell_wrong(console, {record["scenario"]: record for record in records})
-    if keep and status:
-        console.print("not recorded: nothing that is fast and wrong counts", style="red")
-    elif keep:
-        write(RECORDED, recorded | {record["scenario"]: _short(record) for record in records})
-        console.print(f"recorded in {RECORDED.relative_to(ROOT)}")
     if keep:
+        if status:
+            console.print("not recorded: nothing that is fast and wrong counts", style="red")
+        else:
+            write(RECORDED, recorded | {record["scenario"]: _short(record) for record in records})
+            console.print(f"recorded in {RECORDED.relative_to(ROOT)}")
         return status
     slower = [verdict.scenario for verdict in verdicts if verdict.regressed]
     if slower:

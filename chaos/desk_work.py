@@ -25,7 +25,7 @@ from dlq_admin.models.replay import ReplayBatch
 from dlq_admin.models.ticket import OPEN, Ticket
 from dlq_admin.replay.approval import approve, request_approval
 from dlq_admin.replay.control import abort
-from dlq_admin.replay.plan import open_messages, plan_all, plan_edited
+from dlq_admin.replay.plan import plan_all, plan_edited
 from dlq_admin.replay.prove import check_now
 from dlq_admin.replay.refusals import PlanRefused
 from dlq_admin.states import (
@@ -37,6 +37,7 @@ from dlq_admin.states import (
 )
 from dlq_admin.tickets.classify import begin_fix, classify, make_ready
 from dlq_admin.tickets.close import close
+from dlq_admin.tickets.messages import open_messages
 from dlq_admin.tickets.triage import acknowledge, resume
 from messaging.envelope import PRODUCER
 from orders.errors import TicketRefused
@@ -222,7 +223,7 @@ def _take_up(ticket: Ticket) -> None:
 
 
 def _open(ticket: Ticket) -> list[DlqMessage]:
-    return list(open_messages(ticket.pk).order_by("pk"))
+    return list(open_messages(ticket.pk))
 
 
 def _expired(dead: DlqMessage) -> bool:

@@ -28,6 +28,11 @@ def begin() -> datetime:
     return now  # type: ignore[no-any-return]
 
 
+def allow_long_reads() -> None:
+    """Let statements of the running transaction take 10 minutes: they read all that ever was."""
+    execute("SET LOCAL statement_timeout = '10min'")
+
+
 def fetch(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run one statement and return its rows."""
     with connection.cursor() as cursor:

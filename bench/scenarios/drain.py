@@ -51,7 +51,7 @@ def growth(bench: Bench) -> Outcome:
         wait_for_orders(bench, sale, len(accepted), timeout_s=180, rest=False)
         commits = read_commits(sale.activity_id, validity_s=sale.validity_s)
         rates[size], late = round(commits.rate(), 1), commits.lateness
-        bad, lines = audit(bench, sale, accepted)
+        bad, lines = audit(bench, sale, accepted, rested=False)
         found.update(bad)
         breaches += lines
         bench.rig.supervisor.stop_program("orders")
@@ -119,7 +119,7 @@ def _drain(bench: Bench, *, everything: bool) -> Outcome:
     if everything:
         wait_for_orders(bench, sale, len(accepted), timeout_s=240, rest=True)
         rest_s = round(time.time() - began, 1)
-    found, breaches = audit(bench, sale, accepted)
+    found, breaches = audit(bench, sale, accepted, rested=everything)
     late = commits.lateness
     notes = ["rate: from the first commit to 99 % of them; the times are from reservation to order"]
     if rest_s:

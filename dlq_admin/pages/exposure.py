@@ -62,16 +62,8 @@ def whole_payload(request: HttpRequest, message: MessageView) -> Payload:
     Raises:
         PermissionDenied: the user may not.
     """
-    user = acting_user(request)
-    if not user.has_perm(permissions.VIEW_PAYLOAD_FULL):
-        raise PermissionDenied(permissions.VIEW_PAYLOAD_FULL)
-    with transaction.atomic(durable=True):
-        record(
-            ticket_id=message.ticket_id,
-            kind="PAYLOAD_VIEWED",
-            actor=user,
-            detail={"message_id": message.message_id, "sha256": message.body_sha256},
-        )
+    seen = {"message_id": message.message_id, "sha256": message.body_sha256}
+    _record_looks(request, message.ticket_id, [seen])
     return Payload(level="whole: your look is recorded", text=_readable(message.body))
 
 
@@ -119,19 +111,25 @@ def whole_items(
     Raises:
         PermissionDenied: the user may not.
     """
+    edited = [item for item in items if item.edit_diff]
+    _record_looks(
+        request,
+        batch.ticket_id,
+        [{"message_id": item.message_id, "edit_of_batch": batch.batch_id} for item in edited],
+    )
+    return list(items)
+
+
+def _record_looks(
+    request: HttpRequest, ticket_id: int | None, details: Sequence[dict[str, Any]]
+) -> None:
+    """Record each look at something whole; raise PermissionDenied unless this person may."""
     user = acting_user(request)
     if not user.has_perm(permissions.VIEW_PAYLOAD_FULL):
         raise PermissionDenied(permissions.VIEW_PAYLOAD_FULL)
     with transaction.atomic(durable=True):
-        for item in items:
-            if item.edit_diff:
-                record(
-                    ticket_id=batch.ticket_id,
-                    kind="PAYLOAD_VIEWED",
-                    actor=user,
-                    detail={"message_id": item.message_id, "edit_of_batch": batch.batch_id},
-                )
-    return list(items)
+        for detail in details:
+            record(ticket_id=ticket_id, kind="PAYLOAD_VIEWED", actor=user, detail=detail)
 
 
 def _difference(item: ItemView, hide: _Hide) -> list[dict[str, Any]] | None:

@@ -35,8 +35,8 @@ from dlq_admin.states import (
     BatchStatus,
     Disposition,
     ItemStatus,
-    MessageStatus,
 )
+from dlq_admin.tickets.messages import open_messages
 from dlq_admin.tickets.moves import lock
 from dlq_admin.tickets.replaying import require_plannable
 
@@ -121,7 +121,7 @@ def plan(*, ticket_id: int, message_pks: Sequence[int], **wish: Unpack[Wish]) ->
 
 def plan_all(*, ticket_id: int, **wish: Unpack[Wish]) -> PlanResult:
     """Plan for everything of a ticket that is open now, oldest first, at most 1 000; see `plan`."""
-    open_now = list(open_messages(ticket_id).order_by("pk").values_list("pk", flat=True)[: CAP + 1])
+    open_now = list(open_messages(ticket_id).values_list("pk", flat=True)[: CAP + 1])
     matched = open_messages(ticket_id).count() if len(open_now) > CAP else len(open_now)
     asked = {"kind": "all", "messages": matched, "cap": CAP}
     return _plan(_Request(ticket_id=ticket_id, asked=asked, edits={}, **wish), open_now[:CAP])
@@ -217,11 +217,6 @@ def _check(request: _Request) -> None:
         raise PlanRefused("an extension lasts up to 86 400 s")
     if len(request.idempotency_key) > 64:
         raise PlanRefused("the form's key is too long")
-
-
-def open_messages(ticket_id: int) -> Any:
-    """Return the messages of a ticket that no one has ended yet, as a queryset."""
-    return DlqMessage.objects.filter(ticket_id=ticket_id, status=MessageStatus.OPEN)
 
 
 def _selected(ticket_id: int, message_pks: Sequence[int]) -> tuple[list[Dead], Counter[str]]:

@@ -17,19 +17,17 @@ from dlq_admin import access, permissions
 from dlq_admin.contracts import TicketEvent
 from dlq_admin.errors import GuardRefused
 from dlq_admin.models.audit import AuditEvent
-from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.ticket import Ticket
-from dlq_admin.states import Disposition, MessageStatus, Resolution, TicketStatus
+from dlq_admin.states import Disposition, Resolution, TicketStatus
 from dlq_admin.tickets import sla
 from dlq_admin.tickets.classify import require_no_plan
-from dlq_admin.tickets.messages import resolve
+from dlq_admin.tickets.messages import open_messages, resolve
 from dlq_admin.tickets.moves import clock, lock, move, require_reason, require_status
 from dlq_admin.tickets.owed import require_no_glass
 from messaging.topology import CG_ORDER_CREATE
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-    from django.db.models import QuerySet
 
 _T = TicketStatus
 
@@ -112,7 +110,8 @@ def approve_discard(*, ticket_id: int, messages_sha256: str, user: "User") -> in
         require_status(ticket, _T.DISCARD_PENDING)
         if ticket.discard_requested_by_id == user.pk:
             raise PermissionDenied("another person must approve")
-        rows = list(_open(ticket.pk).select_for_update())
+        open_now = open_messages(ticket.pk).only("pk", "consumer_group", "message_id")
+        rows = list(open_now.select_for_update())
         now = _asked_for(row.pk for row in rows)
         _require_approvable(ticket, now)
         if messages_sha256 != now.messages_sha256:
@@ -202,12 +201,7 @@ def _asked_for(pks: Iterable[int]) -> Asked:
 
 
 def _open_now(ticket_id: int) -> Asked:
-    return _asked_for(_open(ticket_id).values_list("pk", flat=True))
-
-
-def _open(ticket_id: int) -> "QuerySet[DlqMessage]":
-    rows = DlqMessage.objects.filter(ticket_id=ticket_id, status=MessageStatus.OPEN)
-    return rows.only("pk", "consumer_group", "message_id").order_by("pk")
+    return _asked_for(open_messages(ticket_id).values_list("pk", flat=True))
 
 
 def _nothing_held(ticket: Ticket) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from django.db import connection
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 
 from dlq_admin.models.message import DlqMessage
 from dlq_admin.models.replay import ReplayItem
@@ -82,6 +82,11 @@ def resolve_replayed(ticket_id: int) -> int:
     )
 
 
+def open_messages(ticket_id: int) -> "QuerySet[DlqMessage]":
+    """Return the messages of a ticket that no one has ended yet, oldest first."""
+    return DlqMessage.objects.filter(ticket_id=ticket_id, status=MessageStatus.OPEN).order_by("pk")
+
+
 def open_count(ticket_id: int) -> int:
     """Return how many messages of a ticket have not ended."""
-    return DlqMessage.objects.filter(ticket_id=ticket_id, status=MessageStatus.OPEN).count()
+    return open_messages(ticket_id).count()

@@ -4,7 +4,7 @@ from typing import Final
 
 from django.db import transaction
 
-from orders.database import execute, fetch
+from orders.database import allow_long_reads, fetch
 from orders.payments.money import money_breaches
 from orders.reconcile.difference import Difference, Scope
 
@@ -36,7 +36,7 @@ def find(scope: Scope) -> list[Difference]:
     """
     with transaction.atomic(durable=True):
         if scope.activity_id is None:
-            execute("SET LOCAL statement_timeout = '10min'")
+            allow_long_reads()
         return _find(scope)
 
 

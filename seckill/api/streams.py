@@ -18,6 +18,14 @@ _RETRY_S = 1.0
 _decode = msgspec.json.Decoder(StatusChange).decode
 
 
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for an event, no longer than this."""
+    with suppress(TimeoutError):
+        # Not wait_for: Python 3.11's can swallow a cancel that meets the event.
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
 class Listener:
     """One stream's mailbox: only the newest change is kept, versions make older ones useless."""
 
@@ -35,10 +43,7 @@ class Listener:
 
     async def take(self, timeout_s: float) -> StatusChange | None:
         """Wait for a change; None when none came in time."""
-        with suppress(TimeoutError):
-            # Not wait_for: Python 3.11's can swallow a cancel that meets the event.
-            async with asyncio.timeout(timeout_s):
-                await self._event.wait()
+        await _wait(self._event, timeout_s)
         self._event.clear()
         change, self._change = self._change, None
         return change
@@ -64,9 +69,7 @@ class Hub:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen())
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_S):
-                    await self._standing.wait()
+            await _wait(self._standing, _RETRY_S)
         except BaseException:
             # A client that goes away now: its caller never gets what it would have to leave.
             self.leave(reservation_id, listener)

@@ -16,7 +16,7 @@ from django.db import Error as DatabaseFailure
 from django.db import close_old_connections, connection
 
 from inventory.selectors import serving_validities
-from messaging import selectors
+from messaging import quarantine, selectors
 from messaging.pulse import LoopState
 from messaging.selectors import AtBroker, GroupMember
 from messaging.sqlstate import reason_of
@@ -38,14 +38,6 @@ SELECT count(*) FILTER (WHERE state = 'active'),
        (SELECT coalesce(extract(epoch FROM max(replay_lag)), 0)::float8 FROM pg_stat_replication)
   FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
-
-# Reservations that open rows of the order group hold, by the partial index of open rows.
-_HELD: Final = """
-SELECT DISTINCT activity_id, reservation_id FROM messaging_quarantine
- WHERE consumer_group = %s AND status = 'OPEN' AND reservation_id IS NOT NULL
-   AND activity_id = ANY(%s::bigint[])
- LIMIT %s
 """
 
 log = structlog.get_logger(__name__)
@@ -163,10 +155,10 @@ def _held(activities: Iterable[int]) -> dict[int, list[str]]:
     """
     found: dict[int, list[str]] = {}
     if asked := list(activities):
-        with connection.cursor() as cursor:
-            cursor.execute(_HELD, [CG_ORDER_CREATE, asked, _HELD_MOST])
-            for activity, reservation in cursor.fetchall():
-                found.setdefault(activity, []).append(reservation)
+        for activity, reservation in quarantine.held_ids(
+            group=CG_ORDER_CREATE, activity_ids=asked, most=_HELD_MOST
+        ):
+            found.setdefault(activity, []).append(reservation)
     return found
 
 

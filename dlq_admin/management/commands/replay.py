@@ -13,8 +13,9 @@ from dlq_admin import access, permissions, replay
 from dlq_admin.dry_run import dead as dead_messages
 from dlq_admin.dry_run.run import look
 from dlq_admin.errors import DlqAdminError
-from dlq_admin.replay.plan import CAP, DEFAULT_RATE, open_messages
+from dlq_admin.replay.plan import CAP, DEFAULT_RATE
 from dlq_admin.states import Disposition
+from dlq_admin.tickets.messages import open_messages
 
 
 class Command(BaseCommand):
@@ -54,7 +55,7 @@ class Command(BaseCommand):
 
     def _look(self, user: User, options: dict[str, Any]) -> None:
         access.require(user, permissions.PLAN_REPLAY)
-        chosen = open_messages(options["ticket"]).order_by("pk")
+        chosen = open_messages(options["ticket"])
         if options["message"]:
             chosen = chosen.filter(pk__in=options["message"])
         found = dead_messages.load(list(chosen.values_list("pk", flat=True)[:CAP]))

@@ -86,14 +86,19 @@ def test_a_late_commit_below_rows_already_sent_is_still_published(
     assert (first.event_id, second.event_id) == (early.event_id, late.event_id)  # ids as inserted
 
 
+def refusing(bad: str) -> Producer:
+    """A broker that takes no batch with this message in it."""
+    refuse = SendResult(
+        outcome=SendOutcome.DEFINITE_FAILURE, failure=FailureClass.BAD_MESSAGE, code="40006"
+    )
+    return Producer(lambda ms: refuse if bad in [m.message_id for m in ms] else CONFIRMED)
+
+
 def test_a_bad_message_in_a_batch_takes_only_itself_to_quarantine(
     make_relay: Callable[..., Relay],
 ) -> None:
     bad = evt()
-    refuse = SendResult(
-        outcome=SendOutcome.DEFINITE_FAILURE, failure=FailureClass.BAD_MESSAGE, code="40006"
-    )
-    producer = Producer(lambda ms: refuse if bad in [m.message_id for m in ms] else CONFIRMED)
+    producer = refusing(bad)
     good = [event() for _ in range(9)]
     add([*good[:4], event(bad), *good[4:]])
 
@@ -111,10 +116,7 @@ def test_a_bad_message_does_not_keep_a_recovered_topic_closed(
 ) -> None:
     """Case 30's kind: the probe that finds the broker well again is a batch with a bad row."""
     bad = evt()
-    refuse = SendResult(
-        outcome=SendOutcome.DEFINITE_FAILURE, failure=FailureClass.BAD_MESSAGE, code="40006"
-    )
-    producer = Producer(lambda ms: refuse if bad in [m.message_id for m in ms] else CONFIRMED)
+    producer = refusing(bad)
     breakers = TopicBreakers()
     breakers._breakers[ORDER_EVENT] = TopicBreaker(failures=3)  # its probe's time has come
     add([event(bad), *[event() for _ in range(5)]])

@@ -57,11 +57,11 @@ def demo(*, at_rest: bool = True):
 def bench(monkeypatch, *waits: bool):
     lines = []
     rig = SimpleNamespace(rig=SimpleNamespace(environment={}), say=lines.append)
-    monkeypatch.setattr(bench_audit, "_moving", set())
     monkeypatch.setattr(bench_audit, "look", lambda sale: Numbers(orders=1))
     for rest in waits:
         wait_for_orders(rig, SALE, 1, timeout_s=1, rest=rest)
-    return bench_audit.audit(rig, SALE, [])[1], lines
+    rested = waits[-1] if waits else True
+    return bench_audit.audit(rig, SALE, [], rested=rested)[1], lines
 
 
 def test_the_demo_names_what_is_in_motion(said):
