@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 import hiredis
 import redis
@@ -146,18 +147,29 @@ class Gate:
         except (redis.RedisError, OSError) as error:
             raise GateUnavailable(f"publish: {type(error).__name__}") from error
 
-    def server_facts(self) -> tuple[dict[str, str], int]:
-        """Return the settings that readiness asks for, and Redis TIME in epoch ms.
+    def servers(self) -> list[str]:
+        """Return the names of all servers that hold keys: a cluster's primaries.
+
+        Raises:
+            GateUnavailable: the cluster did not answer.
+        """
+        if not self._is_cluster:
+            return [ONE_SERVER]
+        return sorted(str(node.name) for node in self._client.get_primaries())
+
+    def server_facts(self, server: str) -> tuple[dict[str, str], int]:
+        """Return the settings of a server that readiness asks for, and its TIME in epoch ms.
 
         Raises:
             GateUnavailable: Redis did not answer.
         """
         try:
+            where = self._where(server)
             config = {
-                name: dict(self._client.config_get(name)).get(name, "")
-                for name in ("maxmemory-policy", "appendonly", "appendfsync")
+                name: dict(self._client.config_get(name, **where)).get(name, "")
+                for name in ("maxmemory-policy", "appendonly")
             }
-            seconds, micros = self._client.time()
+            seconds, micros = self._client.time(**where)
         except (redis.RedisError, OSError) as error:
             raise GateUnavailable(f"readiness: {type(error).__name__}: {error}") from error
         return config, int(seconds) * 1000 + int(micros) // 1000
@@ -181,13 +193,22 @@ class Gate:
         Raises:
             GateUnavailable: Redis did not answer.
         """
-        where = {} if server == ONE_SERVER else {"target_nodes": self._client.get_node(server)}
         try:
+            where = self._where(server)
             up_s = int(self._client.info("server", **where)["uptime_in_seconds"])
             seconds, micros = self._client.time(**where)
         except (redis.RedisError, OSError) as error:
             raise GateUnavailable(f"server: {type(error).__name__}: {error}") from error
         return (int(seconds) - up_s) * 1000, int(seconds) * 1000 + int(micros) // 1000
+
+    def _where(self, server: str) -> dict[str, Any]:
+        """Return the client's option that sends a command to one server."""
+        if server == ONE_SERVER:
+            return {}
+        node = self._client.get_node(node_name=server)
+        if node is None:  # without a target the client would ask whichever server it likes
+            raise GateUnavailable(f"{server} has left the cluster")
+        return {"target_nodes": node}
 
     def close(self) -> None:
         """Close all connections."""
@@ -203,10 +224,10 @@ class AsyncGate:
         self._url = url or settings.REDIS_URL
         deadline = settings.SECKILL_GATE_DEADLINE_MS / 1000 if timeout_s is None else timeout_s
         options = _options(deadline) | {"retry": AsyncRetry(NoBackoff(), 0)}
-        is_cluster = settings.REDIS_CLUSTER if cluster is None else cluster
+        self._is_cluster = settings.REDIS_CLUSTER if cluster is None else cluster
         self._client: Any = (
             redis.asyncio.cluster.RedisCluster.from_url(self._url, **options)
-            if is_cluster
+            if self._is_cluster
             else redis.asyncio.Redis.from_url(
                 self._url, **options, connection_class=_PackingConnection
             )
@@ -258,7 +279,7 @@ class AsyncGate:
             item is ("", b""): the subscription stands, snapshots read from here on miss nothing.
         """
         client = redis.asyncio.Redis.from_url(
-            self._url,
+            await self._listening_url(),
             protocol=2,
             socket_connect_timeout=SYNC_TIMEOUT_S,
             health_check_interval=10,
@@ -279,6 +300,19 @@ class AsyncGate:
             raise GateUnavailable(f"subscribe: {type(error).__name__}") from error
         finally:
             await client.aclose()
+
+    async def _listening_url(self) -> str:
+        """Return the address of a server to listen at: what any of a cluster is told, all are."""
+        if not self._is_cluster:
+            return self._url
+        try:
+            await self._client.initialize()
+        except (redis.RedisError, OSError) as error:
+            raise GateUnavailable(f"subscribe: {type(error).__name__}") from error
+        node = self._client.get_random_node()  # another one each time: this one may be down
+        parts = urlsplit(self._url)
+        user, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{node.host}:{node.port}"))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.fixtures.payments",
     "tests.fixtures.rebuild",
     "tests.fixtures.reconcile",
+    "tests.fixtures.redis_cluster",
     "tests.fixtures.system",
     "tests.fixtures.web",
 ]

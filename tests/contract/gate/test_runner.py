@@ -1,4 +1,4 @@
-"""The two runners: scripts that were flushed, time-outs, outages, Cluster, pub/sub."""
+"""The two runners: scripts that were flushed, time-outs, outages, pub/sub."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ from django.conf import settings
 from inventory import keys, verbs
 from inventory.contracts import ReserveCode
 from inventory.errors import GateUnavailable
-from inventory.gate import ONE_SERVER, AsyncGate, Gate, gate
+from inventory.gate import AsyncGate, Gate, gate
 from inventory.lua import SCRIPTS
 from tests.fixtures.gate import GateSale, wish
 
@@ -225,57 +225,6 @@ def private_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
     assert server.process is not None
     server.process.terminate()
     server.process.wait(10)
-
-
-async def test_every_verb_works_in_cluster_mode(private_redis) -> None:
-    """All keys of a call are in one slot, and declared."""
-    url = private_redis("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
-    client = redis.Redis.from_url(url, decode_responses=True)
-    client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
-    deadline = time.monotonic() + 30
-    while "ok" not in str(client.execute_command("CLUSTER INFO")).split("cluster_slots")[0]:
-        assert time.monotonic() < deadline, "the private cluster did not form"
-        time.sleep(0.02)
-    runner = Gate(url=url, cluster=True, timeout_s=20)
-    sale = GateSale(client=client, gate=runner, sku_ids=(7, 8))
-    sale.load(5)
-    sale.open()
-    ann, bob = sale.buy("ann"), sale.buy("bob", sku_id=8)
-    assert sale.code("ann") is ReserveCode.ALREADY_RESERVED
-    sale.mark_sent(bob)
-    sale.give_back(sale.buy("cat"))
-    sale.make_due(ann.reservation_id)
-    due = sale.run(verbs.due_ids(activity_id=42, limit=5))
-    assert len(sale.claim(*due).reservations) == 1
-    sale.run(
-        verbs.reschedule(activity_id=42, items=[(ann.reservation_id, 5)], lease_owner="scan-1")
-    )
-    sale.confirm(ann)
-    sale.release(ann)
-    sale.edit(limit_per_user=2)
-    sale.run(verbs.adjust_stock(activity_id=42, sku_id=7, operation_id="o", units=1, epoch=1))
-    assert sale.stock() == 6
-    assert sale.run(verbs.pending_stats(activity_id=42)).open == 1
-    bobs, nobodys = bob.reservation_id, "rsv_nobody"
-    users = ["bob", "eva"]
-    named = verbs.named_reservations(activity_id=42, sku_id=8, users=users)
-    assert sale.run(named) == [bobs, None]
-    known = verbs.known_reservations(activity_id=42, reservation_ids=[bobs, nobodys])
-    assert sale.run(known) == [True, False]
-    server = runner.server_of(keys.mark(42))
-    assert server == runner.server_of(keys.stock(42, 8)) != ONE_SERVER
-    began_ms, now_ms = runner.server_times(server)
-    assert now_ms - 120_000 < began_ms <= now_ms
-    sale.rebuilding()
-    other = AsyncGate(url=url, cluster=True, timeout_s=20)
-    assert await other.run(verbs.holders(activity_id=42, sku_id=8)) == {"bob": bob.reservation_id}
-    (reply,) = await other.run(
-        verbs.reserve(activity_id=42, requests=[wish("x")], lease_owner="me", lease_ms=1)
-    )
-    assert reply.code is ReserveCode.CLOSED
-    await other.close()
-    runner.close()
-    client.close()
 
 
 async def test_what_is_published_reaches_a_subscriber(redis_client) -> None:

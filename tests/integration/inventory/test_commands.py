@@ -65,8 +65,8 @@ def test_readiness_names_each_problem(db, redis_client, monkeypatch) -> None:
     assert readiness.problems() == []
     facts = Gate.server_facts
 
-    def changed(self: Gate):
-        config, now_ms = facts(self)
+    def changed(self: Gate, server: str):
+        config, now_ms = facts(self, server)
         return config | {"maxmemory-policy": "allkeys-lru", "appendonly": "no"}, now_ms - 1_500
 
     monkeypatch.setattr(Gate, "server_facts", changed)
@@ -75,7 +75,7 @@ def test_readiness_names_each_problem(db, redis_client, monkeypatch) -> None:
     assert "appendonly yes" in forgets
     assert "clocks" in skewed
 
-    def down(self: Gate):
+    def down(self: Gate, server: str):
         raise GateUnavailable("no answer")
 
     monkeypatch.setattr(Gate, "server_facts", down)
