@@ -1,7 +1,8 @@
 """Which activities and SKUs exist, as this process last read it from PostgreSQL.
 
 An unknown pair reads the whole list again, at most once a second and once at a time: whatever
-clients invent costs the database one query a second.
+clients invent costs the database one query a second. Who asks in between waits for the next read:
+the first buyers of a sale made a moment ago are not told that there is none.
 """
 
 import asyncio
@@ -39,10 +40,12 @@ class Catalogue:
         *,
         pause_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._load = load
         self._pause_s = pause_s
         self._clock = clock
+        self._sleep = sleep
         self._entries: dict[Key, CatalogueEntry] = {}
         self._tried_at = float("-inf")
         self._failed = False
@@ -59,11 +62,19 @@ class Catalogue:
             CatalogueUnread: the last read failed a moment ago.
             Exception: what `load` raised.
         """
-        if self._clock() - self._tried_at >= self._pause_s:
+        if self._pause_left_s() > 0:
+            if self._failed:
+                raise CatalogueUnread
+            if key in self._entries:
+                return self._entries[key]
+            await self._sleep(self._pause_left_s())
+        # Of those who waited the first reads for all.
+        if self._reading is not None or self._pause_left_s() <= 0:
             await self.refresh()
-        elif self._failed:
-            raise CatalogueUnread
         return self._entries.get(key)
+
+    def _pause_left_s(self) -> float:
+        return self._tried_at + self._pause_s - self._clock()
 
     async def refresh(self) -> None:
         """Read the list now, or join the read that is under way."""

@@ -1,6 +1,7 @@
 """Problems, breaker, catalogue, paths."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import orjson
 import pytest
@@ -56,16 +57,37 @@ async def test_catalogue_reads_once_for_a_flood_of_unknown_ids() -> None:
         await asyncio.sleep(0)
         return {(1, 1): OPEN}
 
-    catalogue = Catalogue(load, clock=lambda: now[0])
+    catalogue = Catalogue(load, clock=lambda: now[0], sleep=_passing(now))
     found = await asyncio.gather(*(catalogue.find((n, 1)) for n in range(500)))
     assert [entry is not None for entry in found].count(True) == 1
     assert len(reads) == 1
-    for n in range(500):
-        assert await catalogue.find((1000 + n, 1)) is None
-    assert len(reads) == 1
-    now[0] = 1.0
-    await catalogue.find((9, 9))
-    assert len(reads) == 2
+    await asyncio.gather(*(catalogue.find((1000 + n, 1)) for n in range(500)))
+    assert reads == [0.0, 1.0]
+
+
+async def test_catalogue_lets_the_first_buyer_of_a_new_sale_wait_for_the_next_read() -> None:
+    now, sales = [0.0], {(1, 1): OPEN}
+
+    async def load() -> dict[Key, CatalogueEntry]:
+        return dict(sales)
+
+    catalogue = Catalogue(load, clock=lambda: now[0], sleep=_passing(now))
+    await catalogue.refresh()
+    now[0] = 0.3
+    sales[2, 1] = OPEN
+    assert await catalogue.find((1, 1)) == OPEN
+    assert now == [0.3]
+    assert await catalogue.find((2, 1)) == OPEN
+    assert now == [1.0]
+
+
+def _passing(now: list[float]) -> Callable[[float], Awaitable[None]]:
+    async def sleep(seconds: float) -> None:
+        wake = now[0] + seconds
+        await asyncio.sleep(0)
+        now[0] = max(now[0], wake)
+
+    return sleep
 
 
 async def test_catalogue_keeps_what_it_knows_when_a_read_fails() -> None:
@@ -120,7 +142,6 @@ async def test_catalogue_answers_again_after_a_good_read() -> None:
     fail[0] = False
     await catalogue.refresh()
     assert await catalogue.find((1, 1)) == OPEN
-    assert await catalogue.find((2, 2)) is None
 
 
 @pytest.mark.parametrize(
