@@ -79,15 +79,26 @@ def rows_of(day: date, folder: Path) -> int:
         return sum(1 for _ in lines)
 
 
+def files(folder: Path) -> list[Path]:
+    """Return the exported days of a folder, oldest first."""
+    return sorted(folder.glob("events-*.jsonl.gz"))
+
+
 def verify(folder: Path) -> list[str]:
     """Return what is wrong with the files of a folder; empty when every one is as it was written.
+
+    A folder without a manifest is wrong, too: the first export writes one, and a wiped archive must
+    not pass.
 
     Cost: reads every file.
     """
     problems: list[str] = []
     previous = ""
     newest: dict[str, str] = {}  # file → SHA-256: a later line stands for a later export
-    for number, line in enumerate(_manifest(folder), start=1):
+    manifest = _manifest(folder)
+    if not manifest:
+        problems.append(f"{folder / MANIFEST} is missing or empty")
+    for number, line in enumerate(manifest, start=1):
         entry = json.loads(line)
         if entry["previous"] != previous:
             problems.append(f"line {number} of the manifest does not follow the one before")
@@ -99,7 +110,7 @@ def verify(folder: Path) -> list[str]:
             problems.append(f"{name} is missing")
         elif _digest(path) != sha256:
             problems.append(f"{name} was changed")
-    for path in sorted(folder.glob("events-*.jsonl.gz")):
+    for path in files(folder):
         if path.name not in newest:
             problems.append(f"{path.name} is not in the manifest")
     return problems

@@ -31,16 +31,18 @@ pytest_plugins = [
 ]
 
 
-def _is_system_test(item: pytest.Item) -> bool:
-    """Tell whether a test starts or stops whole processes: the product's, or parts of a stack."""
-    return "system" in getattr(item, "fixturenames", ()) or any(
-        item.get_closest_marker(name) for name in ("process", "faults")
-    )
+def _group(item: pytest.Item) -> str:
+    """Name the tests that one worker takes all of: those that start or stop whole processes."""
+    if item.get_closest_marker("faults"):
+        return "faults"  # parts of a stack are away for a minute: mostly waiting
+    if "system" in getattr(item, "fixturenames", ()) or item.get_closest_marker("process"):
+        return "system"
+    return ""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what starts processes together: of two workers, one takes all of that, on one stack."""
+    """Keep together what starts processes: of three workers two take all of that."""
     for item in items:
-        if _is_system_test(item):
-            item.add_marker(pytest.mark.xdist_group("system"))
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))

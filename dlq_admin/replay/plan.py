@@ -174,7 +174,7 @@ def _plan(request: _Request, message_pks: Sequence[int]) -> PlanResult:
     if ticket is None:
         raise NotFound(f"there is no ticket {request.ticket_id}")
     require_plannable(ticket, request.disposition)  # asked again under lock: `_store`
-    found, excluded = _selected(request.ticket_id, message_pks)
+    found, excluded = selected(request.ticket_id, message_pks)
     left_over = int(request.asked["messages"]) - len(set(message_pks))
     if left_over > 0:
         excluded["OVER_THE_CAP"] += left_over
@@ -219,8 +219,14 @@ def _check(request: _Request) -> None:
         raise PlanRefused("the form's key is too long")
 
 
-def _selected(ticket_id: int, message_pks: Sequence[int]) -> tuple[list[Dead], Counter[str]]:
-    """Load what may be planned, oldest first, and count the rest by reason."""
+def selected(ticket_id: int, message_pks: Sequence[int]) -> tuple[list[Dead], Counter[str]]:
+    """Load what may be planned, oldest first, and count the rest by reason.
+
+    Raises:
+        PlanRefused: more messages than a batch has.
+
+    Cost: three statements.
+    """
     wanted = set(message_pks)
     if len(wanted) > CAP:
         raise PlanRefused(f"a batch has at most {CAP} messages")

@@ -117,7 +117,7 @@ class KnownKeys:
     Bounded: two generations of at most `limit` keys.
     """
 
-    def __init__(self, *, limit: int = 20_000) -> None:
+    def __init__(self, *, limit: int = 10_000) -> None:
         self._limit = limit
         self._young: set[tuple[int, str, str]] = set()
         self._old: set[tuple[int, str, str]] = set()

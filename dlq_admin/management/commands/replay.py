@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -10,10 +11,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.urls import reverse
 
 from dlq_admin import access, permissions, replay
-from dlq_admin.dry_run import dead as dead_messages
 from dlq_admin.dry_run.run import look
 from dlq_admin.errors import DlqAdminError
-from dlq_admin.replay.plan import CAP, DEFAULT_RATE
+from dlq_admin.models.ticket import Ticket
+from dlq_admin.replay.plan import CAP, DEFAULT_RATE, selected
 from dlq_admin.states import Disposition
 from dlq_admin.tickets.messages import open_messages
 
@@ -55,14 +56,16 @@ class Command(BaseCommand):
 
     def _look(self, user: User, options: dict[str, Any]) -> None:
         access.require(user, permissions.PLAN_REPLAY)
-        chosen = open_messages(options["ticket"])
-        if options["message"]:
-            chosen = chosen.filter(pk__in=options["message"])
-        found = dead_messages.load(list(chosen.values_list("pk", flat=True)[:CAP]))
-        seen = look(list(found.values()), disposition=Disposition.REPLAY, extension_s=0)
+        ticket_id = options["ticket"]
+        if not Ticket.objects.filter(pk=ticket_id).exists():
+            raise CommandError(f"there is no ticket {ticket_id}")
+        chosen = options["message"] or open_messages(ticket_id).values_list("pk", flat=True)[:CAP]
+        found, excluded = selected(ticket_id, list(chosen))
+        seen = look(found, disposition=Disposition.REPLAY, extension_s=0)
         verdicts = Counter((e.judgement.verdict, e.judgement.reason) for e in seen.values())
         for (verdict, reason), count in sorted(verdicts.items()):
             self.stdout.write(f"{count:>5}  {verdict}  {reason}".rstrip())
+        self._tell_left_out(excluded)
         self.stdout.write(f"{len(found)} open messages looked at; nothing was written")
 
     def _plan(self, user: User, options: dict[str, Any]) -> None:
@@ -78,11 +81,14 @@ class Command(BaseCommand):
             )
         else:
             planned = replay.plan_all(ticket_id=options["ticket"], **wish)
-        for reason, count in sorted(planned.excluded.items()):
-            self.stdout.write(f"left out: {count} {reason}")
+        self._tell_left_out(planned.excluded)
         replay.request_approval(batch_id=planned.batch_id, user=user)
         self.stdout.write(
             f"batch {planned.batch_id}: {planned.items} of {planned.matched} messages, plan "
             f"{planned.plan_hash[:12]}, waits for approval until {planned.expires_at:%H:%M:%S} at "
             f"{reverse('dlq:batch', args=[planned.batch_id])}"
         )
+
+    def _tell_left_out(self, excluded: Mapping[str, int]) -> None:
+        for reason, count in sorted(excluded.items()):
+            self.stdout.write(f"left out: {count} {reason}")

@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from dlq_admin.audit.verify import verify
 
@@ -25,6 +25,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         result = verify(ticket_id=options["ticket"], anchor=options["anchor"])
+        if options["ticket"] is not None and not result.chains and result.ok:
+            raise CommandError(f"ticket {options['ticket']} has no audit chain: is it the number?")
         if options["json"]:
             self.stdout.write(json.dumps(asdict(result) | {"ok": result.ok}, indent=2))
         else:

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from inventory import operations
 from inventory.errors import OperationRefused
+from inventory.management.confirm import require_yes
 from inventory.selectors import activity_record, operation_status
 
 
@@ -30,8 +31,8 @@ class Command(BaseCommand):
         if options["dry_run"]:
             self.stdout.write(f"would stop {what}")
             return
-        if not options["yes"] and input(f"Stop {what}? Type yes: ").strip() != "yes":
-            raise CommandError("not confirmed, nothing was done (--yes does not ask)")
+        if not options["yes"]:
+            require_yes(f"Stop {what}?")
         try:
             operation_id = operations.request_stop(
                 activity_id=record.activity_id, reason=options["reason"]

@@ -5,8 +5,9 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
+from inventory.selectors import activity_record
 from orders.export import csv_lines
 
 
@@ -18,10 +19,16 @@ class Command(BaseCommand):
         parser.add_argument("--out", type=Path, metavar="FILE", help="instead of standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        lines = csv_lines(activity_id=options["activity"])
+        activity_id = options["activity"]
+        if activity_id is not None and activity_record(activity_id) is None:
+            raise CommandError(f"there is no activity {activity_id}")
+        lines = csv_lines(activity_id=activity_id)
         if options["out"] is None:
             for piece in lines:
                 sys.stdout.write(piece)
             return
-        with options["out"].open("w", newline="") as file:
-            file.writelines(lines)
+        try:
+            with options["out"].open("w", newline="") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise CommandError(f"cannot write {options['out']}: {error.strerror}") from error

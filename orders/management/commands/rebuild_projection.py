@@ -3,8 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
+from inventory.selectors import activity_record
 from orders import query
 
 
@@ -19,7 +20,10 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="count, write nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        report = query.rebuild(activity_id=options["activity"], dry_run=options["dry_run"])
+        activity_id = options["activity"]
+        if activity_id is not None and activity_record(activity_id) is None:
+            raise CommandError(f"there is no activity {activity_id}")
+        report = query.rebuild(activity_id=activity_id, dry_run=options["dry_run"])
         self.stdout.write(
             f"{report.orders} orders: {report.missing} missing, {report.behind} behind, "
             f"{report.different} different, {report.strays} without an order; "

@@ -15,6 +15,7 @@ from messaging.exit_codes import ExitCode
 from seckill.capacity.calibration import Calibration, climb
 from seckill.capacity.knee import Step, find_knee, is_over
 from seckill.governor.budget import SHARE_FOR_ORDERS, budget
+from seckill.management.numbers import above_zero
 
 _STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 240)
 _BAR: Final = 40
@@ -28,7 +29,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--seconds", type=float, default=3.0, help="of each step (default 3)")
+        parser.add_argument(
+            "--seconds", type=above_zero(float), default=3.0, help="of each step (default 3)"
+        )
         parser.add_argument(
             "--most", type=int, default=64, help="highest concurrency to try (default 64)"
         )

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seckill.capacity.plan import Numbers, Plan, plan
+from seckill.management.numbers import above_zero, not_negative
 
 _SETTINGS = {
     "safe_transactions": "SECKILL_SAFE_TRANSACTIONS",
@@ -21,6 +22,7 @@ _SETTINGS = {
     "slo_s": "SECKILL_ORDER_SLO_S",
     "max_open": "SECKILL_MAX_OPEN",
 }
+_DIVISORS = {"batch", "queue_per_s"}  # what formulas divide by: never 0
 _HELP = {
     "entry_per_s": "reservations accepted a second during the burst",
     "burst_s": "how long the burst lasts",
@@ -62,10 +64,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         for field in fields(Numbers):
             name = _SETTINGS.get(field.name)
+            number = above_zero if field.name in _DIVISORS else not_negative
             default = getattr(settings, name) if name else field.default
             parser.add_argument(
                 f"--{field.name.replace('_', '-')}",
-                type=_positive(int if field.type is int else float),
+                type=number(int if field.type is int else float),
                 default=default,
                 metavar="N",
                 help=f"{_HELP[field.name]} (default {default:g})",
@@ -81,17 +84,6 @@ class Command(BaseCommand):
             self.stdout.write(_text(found))
         if found.breaks_first:
             sys.exit(1)
-
-
-def _positive(kind: type[int] | type[float]) -> Any:
-    def read(text: str) -> float:
-        value = kind(text)
-        if not 0 <= value < float("inf"):
-            raise ValueError(text)
-        return value
-
-    read.__name__ = "number"
-    return read
 
 
 def _text(found: Plan) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from inventory.errors import GateUnavailable, OperationRefused, RebuildOvertaken
+from inventory.management.confirm import require_yes
 from orders.errors import RebuildWaits
 from orders.rebuild.gate import Preview, Rebuilt, preview, rebuild_gate
 
@@ -15,7 +16,9 @@ class Command(BaseCommand):
         "Rebuilds the gate of a whole sale: closes it, waits until nothing is in flight, reads"
         " PostgreSQL in one snapshot and writes stock and buyers anew. The only way back after"
         " Redis lost data. May be repeated and interrupted: it starts from the top. Scanner and"
-        " consumers must run, or it waits for ever."
+        " consumers must run, or it waits for ever. Exits 1 when it is refused, 75 when Redis did"
+        " not answer, another run overtook this one or it has to wait: run it again; 130 when it"
+        " was interrupted: the gate stays closed until it has run."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -42,9 +45,8 @@ class Command(BaseCommand):
             self._tell(found)
             if options["dry_run"]:
                 return
-            question = f"Close and rebuild the gate of activity {activity_id}? Type yes: "
-            if not options["yes"] and input(question).strip() != "yes":
-                raise CommandError("not confirmed, nothing was done (--yes does not ask)")
+            if not options["yes"]:
+                require_yes(f"Close and rebuild the gate of activity {activity_id}?")
             self._report(
                 rebuild_gate(
                     activity_id=activity_id,

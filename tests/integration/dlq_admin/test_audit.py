@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
@@ -228,6 +228,25 @@ def test_the_command_exits_1_on_a_finding() -> None:
         call_command("verify_audit", "--json", stdout=(out := StringIO()))
     assert left.value.code == 1
     assert json.loads(out.getvalue())["findings"][0]["seq"] == 1
+
+
+def test_the_command_compares_the_anchor_with_one_ticket_too() -> None:
+    write()
+    anchor = write_anchor()
+    call_command("verify_audit", "--ticket", "7", "--anchor", anchor, stdout=StringIO())
+    out = StringIO()
+    with pytest.raises(SystemExit) as left:
+        call_command("verify_audit", "--ticket", "7", "--anchor", "f" * 64, stdout=out)
+    assert left.value.code == 1
+    assert f"no anchor has the hash {'f' * 64}" in out.getvalue()
+    as_superuser("UPDATE dlq_admin_audit_anchor SET heads = '{}'")  # its hash stays
+    assert not verify(ticket_id=7, anchor=anchor).ok
+
+
+def test_a_ticket_without_a_chain_is_no_success() -> None:
+    write()
+    with pytest.raises(CommandError, match="ticket 999 has no audit chain"):
+        call_command("verify_audit", "--ticket", "999", stdout=StringIO())
 
 
 def test_exports_carry_every_event_and_no_formula() -> None:

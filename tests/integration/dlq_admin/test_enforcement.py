@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
 from dlq_admin import replay
@@ -46,6 +46,15 @@ def as_role(role: str) -> Iterator[None]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute("RESET ROLE")
+
+
+def test_a_named_role_that_does_not_exist_is_an_error(roles: None) -> None:
+    out = StringIO()
+    with pytest.raises(CommandError, match="there is no role seckill_tpyo"):
+        call_command("grant_roles", "--runtime", "seckill_tpyo", stdout=out)
+    assert "runtime: seckill_tpyo absent" in out.getvalue()
+    with pytest.raises(CommandError, match="no name of a role"):
+        call_command("grant_roles", "--runtime", "A typo", stdout=out)
 
 
 def pending(desk: Desk, **more: Any) -> ReplayBatch:

@@ -29,6 +29,22 @@ def test_a_dry_run_says_what_each_comes_to_and_writes_nothing(desk: Desk) -> Non
     assert not ReplayBatch.objects.exists()
 
 
+def test_a_dry_run_leaves_out_what_a_plan_leaves_out(desk: Desk) -> None:
+    _, (ann, *_) = dead_ones(desk, 3)
+    command(desk, "--reason", "fixed", "--message", str(ann.pk))
+
+    said = command(desk, "--dry-run")
+
+    assert "2  WILL_CREATE" in said
+    assert "left out: 1 IN_ANOTHER_BATCH" in said
+    assert "2 open messages looked at" in said
+
+
+def test_a_dry_run_of_an_unknown_ticket_is_an_error(desk: Desk) -> None:
+    with pytest.raises(CommandError, match="there is no ticket 999999"):
+        call_command("replay", "999999", "--user", desk.operator.get_username(), "--dry-run")
+
+
 def test_what_it_plans_waits_for_another_person(desk: Desk) -> None:
     sale, (ann, *_) = dead_ones(desk, 3)
     said = command(desk, "--reason", "fixed", "--message", str(ann.pk))

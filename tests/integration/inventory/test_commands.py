@@ -43,6 +43,14 @@ def test_emergency_stop_asks_and_repeats(new_sale, monkeypatch) -> None:
     }
 
 
+def test_nobody_at_a_terminal_is_no_confirmation(new_sale, monkeypatch) -> None:
+    sale = new_sale()
+    monkeypatch.setattr("sys.stdin", StringIO())
+    with pytest.raises(CommandError, match="not confirmed, nothing was done; use --yes"):
+        run("emergency_stop", sale.activity_id)
+    assert sale.row.status == "OPEN"
+
+
 def test_an_emergency_stop_without_the_gate_says_so(new_sale, monkeypatch) -> None:
     sale = new_sale()
 

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -192,7 +193,23 @@ def test_events_are_in_a_file_before_their_day_is_dropped(monkeypatch, settings)
     assert [event["body"].encode() for event in read] == bodies  # by their own time and version
     assert not _exists("messaging_event_archive_20310301")
     assert event_export.verify(folder) == []
-    call_command("verify_event_archive")
+    out = StringIO()
+    call_command("verify_event_archive", stdout=out)
+    assert out.getvalue() == "1 files checked, every file is as it was written\n"
+
+
+@pytest.mark.parametrize("wiped", ["folder", "manifest", "lines"])
+def test_a_wiped_archive_does_not_pass(tmp_path, wiped):
+    folder = tmp_path / "archive"
+    if wiped != "folder":
+        folder.mkdir()
+    if wiped == "lines":
+        (folder / event_export.MANIFEST).touch()
+    err = StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("verify_event_archive", str(folder), stderr=err)
+    assert ended.value.code == 1
+    assert err.getvalue() == f"{folder / event_export.MANIFEST} is missing or empty\n"
 
 
 def test_without_a_folder_no_event_is_dropped(monkeypatch, settings):

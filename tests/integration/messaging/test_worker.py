@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = Path(__file__).with_name("worker_script.py")
 CONSUMER = ["run_consumer", "order-create"]
 SENDER = ["run_sender"]
+AWAY = "postgresql://u:secret@127.0.0.1:1/x"
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -175,10 +176,16 @@ def test_loops_that_end_by_themselves_end_the_process(start: Start) -> None:
     [
         (
             CONSUMER,
-            {"DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/x"},
+            {"DATABASE_URL": AWAY},
             73,
             "no database at 127.0.0.1:1",
         ),
+        (["run_scanner"], {"DATABASE_URL": AWAY}, 73, "no database at 127.0.0.1:1"),
+        (["run_scanner", "--once"], {"SECKILL_INVISIBLE_S": "1"}, 76, "SECKILL_INVISIBLE_S"),
+        (["run_monitor"], {"DATABASE_URL": AWAY}, 73, "no database at 127.0.0.1:1"),
+        (["emergency_stop", "1", "--yes"], {"DATABASE_URL": AWAY}, 73, "PostgreSQL cannot be"),
+        (["check_invariants"], {"DATABASE_URL": AWAY}, 73, "PostgreSQL cannot be reached"),
+        (["run_monitor", "--once"], {"REDIS_URL": "redis://:secret@127.0.0.1:1/0"}, 75, "the gate"),
         (SENDER, {"ROCKETMQ_ENDPOINTS": "127.0.0.1:1"}, 74, "no broker proxy at 127.0.0.1:1"),
         (CONSUMER, {"SECKILL_INVISIBLE_S": "1"}, 76, "SECKILL_INVISIBLE_S"),
         (SENDER, {"SECKILL_SECRET_KEY": ""}, 78, "SECKILL_SECRET_KEY is missing"),

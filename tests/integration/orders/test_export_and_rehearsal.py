@@ -83,6 +83,18 @@ def test_admin_and_command_give_the_same_file(tmp_path, capsys):
     assert client.get(reverse("admin:orders_csv"), {"activity": "1x"}).status_code == 400
 
 
+def test_what_the_command_cannot_write_is_one_line(tmp_path):
+    out = tmp_path / "nowhere" / "o.csv"
+    with pytest.raises(CommandError, match=r"^cannot write .*/o\.csv: No such file"):
+        call_command("export_orders", out=out)
+
+
+@pytest.mark.parametrize("command", ["export_orders", "rebuild_projection"])
+def test_an_unknown_sale_is_an_error_and_not_an_empty_success(command):
+    with pytest.raises(CommandError, match="there is no activity 999999"):
+        call_command(command, activity=999_999)
+
+
 async def test_an_asynchronous_server_streams_it_in_pieces(monkeypatch):
     monkeypatch.setattr(export, "_PAGE", 1)
 

@@ -62,6 +62,16 @@ def test_it_asks_before_it_closes_a_gate(monkeypatch):
     assert (gate_status(sale), activity(sale)[1]) == ("OPEN", 0)
 
 
+def test_nobody_at_a_terminal_is_no_confirmation(monkeypatch):
+    sale = open_sale()
+    monkeypatch.setattr("sys.stdin", StringIO())
+
+    with pytest.raises(CommandError, match="nothing was done; use --yes"):
+        call(sale.activity_id)
+
+    assert (gate_status(sale), activity(sale)[1]) == ("OPEN", 0)
+
+
 def test_what_it_cannot_do_is_one_clear_line(monkeypatch):
     with pytest.raises(CommandError, match="no activity"):
         call(999_999, "--yes")

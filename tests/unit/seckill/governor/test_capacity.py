@@ -3,9 +3,11 @@
 import io
 import json
 import math
+import re
+from dataclasses import fields
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from seckill.capacity import formulas as f
 from seckill.capacity.knee import Step, find_knee, is_over
@@ -132,6 +134,29 @@ def test_plan_that_never_drains_says_so_in_table_and_json(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         call_command("capacity", "--steady-per-s", "6000", stdout=out)
     assert "never" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "number", "says"),
+    [
+        ("capacity", "--queue-per-s", "0", "'0' is not a number above 0"),
+        ("capacity", "--batch", "0", "'0' is not a whole number, a number above 0"),
+        ("capacity", "--batch", "1.5", "'1.5' is not a whole number"),
+        ("capacity", "--disk-gb", "-1", "'-1' is not 0 or a number above it"),
+        ("capacity", "--burst-s", "inf", "'inf' is not"),
+        ("calibrate_budget", "--seconds", "-1", "'-1' is not a number above 0"),
+        ("calibrate_budget", "--seconds", "nan", "'nan' is not a number above 0"),
+    ],
+)
+def test_numbers_without_a_meaning_are_refused(command: str, option: str, number: str, says: str):
+    with pytest.raises(CommandError, match=re.escape(f"argument {option}: {says}")):
+        call_command(command, f"{option}={number}")
+
+
+def test_any_other_number_may_be_zero():
+    for field in fields(Numbers):
+        if field.name not in {"batch", "queue_per_s"}:
+            plan(Numbers(**{field.name: 0})).as_json()
 
 
 def steps(*rates: float) -> list[Step]:
