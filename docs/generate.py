@@ -23,7 +23,8 @@ HERE = Path(__file__).parent
 MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
     "Order": (
         "PostgreSQL, `orders_order.status`. Every arrow is one guarded UPDATE that also raises "
-        "`aggregate_version` and writes an event into the outbox.",
+        "`aggregate_version` and writes an event into the outbox; to PAYING and REFUNDING there "
+        "is no event.",
         orders_states.ORDER_ALLOWED,  # type: ignore[dict-item]
     ),
     "Release of a reservation": (

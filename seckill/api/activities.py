@@ -130,7 +130,7 @@ class ActivityView(APIView):
     permission_classes = (AllowAny,)
 
     @extend_schema(
-        operation_id="activity", responses={200: ActivitySerializer, **problems(404)}, auth=[]
+        operation_id="activity", responses={200: ActivitySerializer, **problems(404, 503)}, auth=[]
     )
     def get(self, request: Request, activity_id: int) -> Response:
         """Show a sale with the server's time and coarse stock."""
@@ -144,7 +144,7 @@ class ReservationStatusView(APIView):
     """One reservation of the caller."""
 
     @extend_schema(
-        operation_id="reservation", responses={200: StatusSerializer, **problems(401, 404)}
+        operation_id="reservation", responses={200: StatusSerializer, **problems(401, 404, 503)}
     )
     def get(self, request: Request, activity_id: int, reservation_id: str) -> Response:
         """Show a reservation's status: PostgreSQL is asked first, then the gate."""
@@ -160,7 +160,7 @@ class MyReservationView(APIView):
     """The caller's reservation of a SKU."""
 
     @extend_schema(
-        operation_id="my_reservation", responses={200: StatusSerializer, **problems(401, 404)}
+        operation_id="my_reservation", responses={200: StatusSerializer, **problems(401, 404, 503)}
     )
     def get(self, request: Request, activity_id: int, sku_id: int) -> Response:
         """Show the newest reservation that the caller has of this SKU."""

@@ -85,7 +85,7 @@ class OrderListView(APIView):
             OpenApiParameter("cursor", str, description="`next_cursor` of the page before."),
             OpenApiParameter("limit", int, description="1 to 100, default 20."),
         ],
-        responses={200: OrderPageSerializer, **problems(400, 401)},
+        responses={200: OrderPageSerializer, **problems(400, 401, 503)},
     )
     def get(self, request: Request) -> Response:
         """List the caller's orders, newest first."""
@@ -103,7 +103,9 @@ class OrderListView(APIView):
 class OrderView(APIView):
     """One order of the caller."""
 
-    @extend_schema(operation_id="order", responses={200: OrderSerializer, **problems(401, 404)})
+    @extend_schema(
+        operation_id="order", responses={200: OrderSerializer, **problems(401, 404, 503)}
+    )
     def get(self, request: Request, order_id: str) -> Response:
         """Show an order."""
         return Response(order_document(_mine(order_id, buyer_id(request))))
@@ -115,7 +117,7 @@ class CancelView(APIView):
     @extend_schema(
         operation_id="order_cancel",
         request=None,
-        responses={200: OrderSerializer, **problems(401, 404, 409)},
+        responses={200: OrderSerializer, **problems(401, 404, 409, 503)},
     )
     def post(self, request: Request, order_id: str) -> Response:
         """Cancel the caller's unpaid order; its units are sold again."""

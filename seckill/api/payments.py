@@ -57,7 +57,7 @@ class PaymentView(APIView):
 
     @extend_schema(
         operation_id="order_payments",
-        responses={200: PaymentStateSerializer, **problems(401, 404)},
+        responses={200: PaymentStateSerializer, **problems(401, 404, 503)},
     )
     def get(self, request: Request, order_id: str) -> Response:
         """Show an order with its attempts to pay it."""
@@ -69,7 +69,7 @@ class PaymentView(APIView):
         responses={
             200: PaymentStateSerializer,
             202: PaymentStateSerializer,
-            **problems(401, 404, 409, 501),
+            **problems(401, 404, 409, 501, 503),
         },
     )
     def post(self, request: Request, order_id: str) -> Response:
@@ -106,7 +106,7 @@ class WebhookView(APIView):
     def post(self, request: Request, provider: str) -> Response:
         """Take a signed webhook: 200 also for one that is known already, 400 for a forged one."""
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_WEBHOOK:
-            raise Problem("TOO_LARGE")
+            raise Problem("TOO_LARGE", detail=f"A webhook may have {MAX_WEBHOOK} bytes.")
         headers = {name.lower(): value for name, value in request.headers.items()}
         try:
             receipt = receive_webhook(provider=provider, headers=headers, body=request.body)

@@ -20,6 +20,19 @@ class ProblemSerializer(serializers.Serializer[object]):
     status = serializers.IntegerField()
     code = serializers.ChoiceField(choices=sorted(PROBLEMS))
     detail = serializers.CharField()
+    reservation_id = serializers.CharField(
+        required=False, help_text="Of ALREADY_RESERVED and RESERVATION_ENDED."
+    )
+    order_id = serializers.CharField(required=False, help_text="Of ALREADY_RESERVED.")
+    status_url = serializers.CharField(
+        required=False, help_text="Of ALREADY_RESERVED and RESERVATION_ENDED: a path."
+    )
+    events_url = serializers.CharField(required=False, help_text="Of ALREADY_RESERVED: a path.")
+    reason = serializers.CharField(
+        required=False, help_text="Of RESERVATION_ENDED: why; of a webhook refused."
+    )
+    order_status = serializers.CharField(required=False, help_text="Of ORDER_STATE_CONFLICT.")
+    errors = serializers.JSONField(required=False, help_text="Of BAD_REQUEST: by field.")
 
 
 def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
@@ -148,8 +161,8 @@ def _events_operation() -> dict[str, Any]:
         "operationId": "reservation_events",
         "summary": "Follow a reservation (server-sent events)",
         "description": (
-            "The first event is a snapshot, then one event for each change, until a final state. "
-            "Comments keep the connection open."
+            "The first event is a snapshot, then one for each change. REJECTED, EXPIRED, CANCELED "
+            "end the stream, and 15 minutes do: connect again. Comments keep it open."
         ),
         "tags": ["activities"],
         "security": [{"buyerToken": []}],
