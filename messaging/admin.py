@@ -1,10 +1,11 @@
 """Read-only pages: inbox, outbox, quarantine, paused groups, workers. Fast lists, no totals.
 
-The one thing that can be done here is to let a paused group go on (a guarded service).
+All that can be done here is to pause a group and to let it go on (guarded services).
 """
 
 from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -14,6 +15,7 @@ from django.utils.functional import cached_property
 from messaging import pauses
 from messaging.masking import masked_body
 from messaging.models import GroupPause, Heartbeat, InboxRow, OutboxRow, QuarantineRow
+from messaging.topology import enabled_groups
 
 _MOST_ROWS = 5_000
 
@@ -96,10 +98,36 @@ class QuarantineAdmin(ReadOnlyAdmin):
         return masked_body(bytes(row.body))
 
 
+def _group_names() -> list[tuple[str, str]]:
+    return [(group.name, group.name) for group in enabled_groups()]
+
+
+class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Which group must not receive for a while, and why."""
+
+    consumer_group = forms.ChoiceField(
+        choices=_group_names,
+        help_text="Its members stop receiving within a second; messages wait at the broker."
+        " Reservations go on running out meanwhile.",
+    )
+
+    class Meta:
+        model = GroupPause
+        fields = ("consumer_group", "reason")
+
+
 @admin.register(GroupPause)
 class GroupPauseAdmin(ReadOnlyAdmin):
     list_display = ("consumer_group", "reason", "paused_by", "paused_at")
     actions = ("let_go_on",)
+    form = PauseForm
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_resume_permission(request)
+
+    def save_model(self, request: HttpRequest, obj: GroupPause, form: Any, change: bool) -> None:
+        """Pause through the service: it checks the right again, and logs who and why."""
+        pauses.pause(group=obj.consumer_group, reason=obj.reason, user=request.user)
 
     def has_resume_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(pauses.PERMISSION)

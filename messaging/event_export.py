@@ -99,11 +99,16 @@ def verify(folder: Path) -> list[str]:
     if not manifest:
         problems.append(f"{folder / MANIFEST} is missing or empty")
     for number, line in enumerate(manifest, start=1):
-        entry = json.loads(line)
-        if entry["previous"] != previous:
+        try:
+            entry = json.loads(line)
+            newest[entry["file"]] = entry["sha256"]
+            follows = entry["previous"] == previous
+        except (ValueError, KeyError, TypeError):
+            problems.append(f"line {number} of the manifest cannot be read")
+            follows = True
+        if not follows:
             problems.append(f"line {number} of the manifest does not follow the one before")
         previous = hashlib.sha256(line).hexdigest()
-        newest[entry["file"]] = entry["sha256"]
     for name, sha256 in newest.items():
         path = folder / name
         if not path.exists():

@@ -32,7 +32,9 @@ class ProblemSerializer(serializers.Serializer[object]):
         required=False, help_text="Of RESERVATION_ENDED: why; of a webhook refused."
     )
     order_status = serializers.CharField(required=False, help_text="Of ORDER_STATE_CONFLICT.")
-    errors = serializers.JSONField(required=False, help_text="Of BAD_REQUEST: by field.")
+    errors = serializers.JSONField(  # type: ignore[assignment]
+        required=False, help_text="Of BAD_REQUEST: by field."
+    )
 
 
 def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:

@@ -1,4 +1,4 @@
-"""The read-only pages, and the one action."""
+"""The read-only pages, and what can be done there: pause a group, let it go on."""
 
 import pytest
 from django.contrib import admin
@@ -6,8 +6,9 @@ from django.contrib.auth.models import Permission, User
 from django.db import transaction
 from django.http import HttpRequest
 from django.test import RequestFactory
+from django.urls import reverse
 
-from messaging import inbox, quarantine
+from messaging import inbox, quarantine, selectors
 from messaging.admin import GroupPauseAdmin
 from messaging.broker.base import ReceivedMessage
 from messaging.facts import BodyFacts
@@ -21,6 +22,7 @@ from messaging.models import (
     QuarantineRow,
     QuarantineSource,
 )
+from messaging.topology import CG_ORDER_CREATE
 from tests.integration.messaging.messages import add, event, evt
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,7 +51,7 @@ def test_nobody_adds_changes_or_deletes_rows_by_hand(model: type) -> None:
     request = request_of(User.objects.create_superuser("root"))
 
     assert page.has_view_permission(request)
-    assert not page.has_add_permission(request)
+    assert page.has_add_permission(request) == (model is GroupPause)  # by the service
     assert not page.has_change_permission(request)
     assert not page.has_delete_permission(request)
     assert "delete_selected" not in page.get_actions(request)
@@ -97,6 +99,25 @@ def test_only_the_permission_lets_a_group_go_on() -> None:
     assert "let_go_on" not in page.get_actions(request_of(User.objects.get(pk=user.pk)))
     user.user_permissions.add(Permission.objects.get(codename="resume_group"))
     assert "let_go_on" in page.get_actions(request_of(User.objects.get(pk=user.pk)))
+
+
+def test_who_may_resume_may_pause_and_says_why(client) -> None:
+    url, wish = reverse("admin:messaging_grouppause_add"), {"consumer_group": CG_ORDER_CREATE}
+    user = User.objects.create_user("olga", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="add_grouppause"))
+    client.force_login(user)
+    assert client.post(url, wish | {"reason": "maintenance"}).status_code == 403
+    user.user_permissions.add(Permission.objects.get(codename="resume_group"))
+
+    assert b"This field is required" in client.post(url, wish).content
+    unknown = client.post(url, {"consumer_group": "CG_TYPO", "reason": "x"})
+    assert b"Select a valid choice" in unknown.content
+    assert not GroupPause.objects.exists()
+    assert client.post(url, wish | {"reason": "maintenance"}).status_code == 302
+    assert [(p.group, p.reason, p.paused_by) for p in selectors.paused_groups()] == [
+        (CG_ORDER_CREATE, "maintenance", "olga")
+    ]
+    assert b"already exists" in client.post(url, wish | {"reason": "again"}).content
 
 
 def test_storing_the_same_message_again_is_one_more_occurrence_and_opens_it_again() -> None:

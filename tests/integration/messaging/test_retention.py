@@ -212,6 +212,14 @@ def test_a_wiped_archive_does_not_pass(tmp_path, wiped):
     assert err.getvalue() == f"{folder / event_export.MANIFEST} is missing or empty\n"
 
 
+def test_a_line_of_the_manifest_that_cannot_be_read_is_told(tmp_path):
+    (tmp_path / event_export.MANIFEST).write_bytes(b'{"file": \n[]\n')
+    assert event_export.verify(tmp_path) == [
+        "line 1 of the manifest cannot be read",
+        "line 2 of the manifest cannot be read",
+    ]
+
+
 def test_without_a_folder_no_event_is_dropped(monkeypatch, settings):
     _archived(monkeypatch)
     settings.SECKILL_ARCHIVE_DIR = ""
