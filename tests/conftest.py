@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 from django.conf import settings as django_settings
 from hypothesis import settings
 
@@ -29,20 +28,3 @@ pytest_plugins = [
     "tests.fixtures.system",
     "tests.fixtures.web",
 ]
-
-
-def _group(item: pytest.Item) -> str:
-    """Name the tests that one worker takes all of: those that start or stop whole processes."""
-    if item.get_closest_marker("faults"):
-        return "faults"  # parts of a stack are away for a minute: mostly waiting
-    if "system" in getattr(item, "fixturenames", ()) or item.get_closest_marker("process"):
-        return "system"
-    return ""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what starts processes: of three workers two take all of that."""
-    for item in items:
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))

@@ -163,7 +163,7 @@ def test_consumers_down_longer_than_the_validity(running: System, make_sale: Mak
     """Expired once, released once; the units are sold again."""
     sale = make_sale(stock=10, validity_s=3)
     running.stop("orders-1")
-    answers = running.crowd(sale, [f"u{n}" for n in range(10)])
+    answers = running.crowd(sale, [f"u{n}" for n in range(10)], retries=20)
     assert answered(answers) == {202: 10}
 
     wait_until(  # the sweep runs the reject transaction
@@ -181,7 +181,7 @@ def test_consumers_down_longer_than_the_validity(running: System, make_sale: Mak
     assert (report["orders"], report["broken"]) == (0, 10)
     stock = running.redis().get(f"seckill:{{{sale.activity_id}}}:sku:{sale.sku_id}:stock")
     assert stock == "10"
-    again = running.crowd(sale, [f"v{n}" for n in range(11)])
+    again = running.crowd(sale, [f"v{n}" for n in range(11)], retries=20)
     assert answered(again) == {202: 10, 409: 1}
     running.wait_orders(sale, 10)
     running.audit(sale)
@@ -192,7 +192,7 @@ def test_a_paused_database_shrinks_nobody(running: System, make_sale: MakeSale) 
     sale = make_sale(stock=200)
     running.stack.kill("postgres", signal.SIGSTOP)
     try:
-        answers = running.crowd(sale, [f"u{n}" for n in range(30)])
+        answers = running.crowd(sale, [f"u{n}" for n in range(30)], retries=20)
         resume_at = time.monotonic() + 10
         wait_until(lambda: time.monotonic() > resume_at, timeout_s=15, what="pause", every_s=0.5)
     finally:

@@ -99,7 +99,7 @@ def test_consumer_dies(running: System, make_sale: MakeSale, point: str) -> None
     sale = make_sale(stock=50)
     running.restart("orders-1", faultpoints=f"{point}=kill")
 
-    answers = running.crowd(sale, [f"u{n}" for n in range(50)])
+    answers = running.crowd(sale, [f"u{n}" for n in range(50)], retries=20)
     assert answered(answers)[202] == 50
     running.wait_marker(point)
     died_at = time.monotonic()
@@ -117,7 +117,7 @@ def test_consumer_dies_after_receive(running: System, make_sale: MakeSale) -> No
     sale = make_sale(stock=20)
     running.restart("orders-1", faultpoints="consumer.after_receive=kill")
 
-    answers = running.crowd(sale, [f"u{n}" for n in range(20)])
+    answers = running.crowd(sale, [f"u{n}" for n in range(20)], retries=20)
 
     assert answered(answers)[202] == 20
     running.wait_marker("consumer.after_receive")
