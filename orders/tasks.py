@@ -3,6 +3,7 @@
 from celery import shared_task
 
 from orders import notifications
+from orders.payments import books
 from orders.reconcile.retention import drop_old_runs
 from orders.reconcile.run import reconcile
 from orders.settlement.cleanup import delete_old_gates
@@ -19,6 +20,12 @@ def reconcile_all() -> int:
     """Compare the stores, repair what is provable, ticket the rest; returns how many it changed."""
     drop_old_runs()
     return reconcile(repair=True, started_by="schedule").changed
+
+
+@shared_task(name="orders.tasks.compare_books")
+def compare_books() -> int:
+    """Lay the payment providers' books beside ours; returns how many entries differ."""
+    return books.compare_all()
 
 
 @shared_task(name="orders.tasks.delete_settled_gates")

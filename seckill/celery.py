@@ -30,6 +30,11 @@ app.conf.beat_schedule = {
         "schedule": crontab(minute="*/10"),
         "options": {"expires": 600},
     },
+    "compare-books": {
+        "task": "orders.tasks.compare_books",
+        "schedule": crontab(minute="13", hour="*/6"),
+        "options": {"expires": 3_600},
+    },
     "delete-settled-gates": {
         "task": "orders.tasks.delete_settled_gates",
         "schedule": crontab(minute="23", hour="4"),
