@@ -5,12 +5,13 @@ PostgreSQL) and fenced (by version and epoch), so that any number of drivers may
 overtaken, or crash anywhere.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
 
 import structlog
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 from django.db.models.functions import Now
 
 import faultpoint
@@ -29,6 +30,7 @@ from inventory.states import (
     OperationKind,
     OperationStatus,
 )
+from inventory.turns import take_turns
 
 log = structlog.get_logger(__name__)
 
@@ -41,33 +43,67 @@ STATUS_KINDS: Final = frozenset(
         OperationKind.STOP,
     }
 )
+# A sale that was closed before its first open stays closed, with its gate loaded again.
+LOADABLE: Final = frozenset({ActivityStatus.WARM, ActivityStatus.CLOSED})
 _OVERTAKEN: Final = "overtaken by a newer change"
 
 
+class WaitingOperation(NamedTuple):
+    """An operation that is not at its end, as `waiting_operations` orders them."""
+
+    requested_at: datetime
+    operation_id: str
+    activity_id: int
+
+
+def waiting_operations(
+    *, limit: int, after: WaitingOperation | None = None
+) -> list[WaitingOperation]:
+    """Return operations that are not at their end, the oldest first. One statement.
+
+    Args:
+        limit: at most so many.
+        after: only those that come after this one, so that stuck ones leave others their turn.
+    """
+    waiting = GateOperation.objects.filter(status=OperationStatus.REQUESTED)
+    if after is not None:
+        waiting = waiting.filter(
+            Q(requested_at__gt=after.requested_at)
+            | Q(requested_at=after.requested_at, pk__gt=after.operation_id)
+        )
+    rows = waiting.order_by("requested_at", "pk").values_list("requested_at", "pk", "activity_id")
+    return [WaitingOperation(*row) for row in rows[:limit]]
+
+
 def drive(limit: int = 100) -> int:
-    """Drive operations that are not DONE, the oldest first.
+    """Drive operations that are not DONE, the oldest first; as `drive_all`.
 
     Args:
         limit: at most so many rows.
+    """
+    return drive_all(waiting_operations(limit=limit))
+
+
+def drive_all(operations: Sequence[WaitingOperation]) -> int:
+    """Drive these operations in their order; one that is stuck or ill holds no other up.
 
     Returns:
         How many came to their end.
 
     Raises:
-        GateUnavailable: Redis does not answer; the rows wait.
+        GateUnavailable: Redis does not answer for one; its row waits, the others had their turn.
     """
-    waiting = GateOperation.objects.filter(status=OperationStatus.REQUESTED)
-    ids = list(waiting.order_by("requested_at").values_list("pk", flat=True)[:limit])
-    ended = 0
-    for operation_id in ids:
-        try:
-            ended += drive_operation(operation_id) is not OperationStatus.REQUESTED
-        except GateUnavailable:
-            raise
-        except Exception:
-            # One ill row must not hold the others up.
-            log.exception("gate operation failed", operation_id=operation_id)
-    return ended
+    return take_turns(operations, _take_turn, sale_of=lambda operation: operation.activity_id)
+
+
+def _take_turn(operation: WaitingOperation) -> int:
+    try:
+        return drive_operation(operation.operation_id) is not OperationStatus.REQUESTED
+    except GateUnavailable:
+        raise
+    except Exception:
+        log.exception("gate operation failed", operation_id=operation.operation_id)
+        return 0
 
 
 def drive_operation(operation_id: str) -> OperationStatus:
@@ -162,8 +198,8 @@ def _load(operation: GateOperation) -> OperationStatus:
         if _status(operation) is not OperationStatus.REQUESTED:
             return _status(operation)  # an epoch of a load that nobody makes would block the open
         record = activity_record(activity_id)
-        if record is None or record.status is not ActivityStatus.WARM or record.opened_at:
-            return _end(operation, OperationStatus.REFUSED, note="the sale was opened or closed")
+        if record is None or record.opened_at or record.status not in LOADABLE:
+            return _end(operation, OperationStatus.REFUSED, note="the sale was opened or settled")
         # A booked top-up that is not DONE will be given to the gate by its own driver.
         undriven = dict(
             GateOperation.objects.filter(
@@ -189,14 +225,52 @@ def _load(operation: GateOperation) -> OperationStatus:
     code = gate().run(verbs.load_gate(activity_id=activity_id, gates=loads, version=record.version))
     faultpoint.hit("operation.after_gate")
     if code is GateWriteCode.REFUSED:
-        return _end(operation, OperationStatus.REFUSED, note="the gate was opened before")
+        return _refuse_foreign_gate(operation)
     if code is not GateWriteCode.OK:
         return _wait(operation, "another load was newer")
     with transaction.atomic(durable=True):
         stock.lock(epochs)
         if _sku_epochs(activity_id) != epochs:
             return _wait(operation, "another load began meanwhile")
+        # An edit that found no gate yet has left this to the load, which may have read before it.
+        now = activity_record(activity_id)
+        if now is None or [now.gate_config(sku) for sku in now.skus] != [g.config for g in loads]:
+            return _wait(operation, "window or limits were edited meanwhile: loads again")
         return _end(operation, OperationStatus.DONE)
+
+
+def _refuse_foreign_gate(operation: GateOperation) -> OperationStatus:
+    """End a load that found a gate which was opened before; stop it when this sale never was.
+
+    A sale is noted as opened before its gate is: such a gate is left from another database whose
+    sale had the same id, and sells what is not there.
+    """
+    activity_id = operation.activity_id
+    if _was_opened(activity_id):
+        return _end(operation, OperationStatus.REFUSED, note="the gate was opened before")
+    sku_ids = list(_sku_epochs(activity_id))
+    newest = max(
+        gate().run(
+            verbs.applied_operations(activity_id=activity_id, sku_id=sku_id, operation_ids=[])
+        )[0]
+        for sku_id in sku_ids
+    )
+    gate().run(
+        verbs.close_gate(
+            activity_id=activity_id, sku_ids=sku_ids, version=newest, status=GateStatus.CLOSED
+        )
+    )
+    log.error(
+        "foreign gate stopped",
+        alert="FOREIGN_GATE",
+        activity_id=activity_id,
+        action="delete the keys of this sale in Redis, then warm up again",
+    )
+    return _end(
+        operation,
+        OperationStatus.REFUSED,
+        note="Redis holds the gate of another sale with this id; it was stopped",
+    )
 
 
 def _open(operation: GateOperation) -> OperationStatus:

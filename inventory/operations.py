@@ -19,7 +19,13 @@ from inventory import stock
 from inventory.errors import OperationRefused
 from inventory.gate_status import report_gate
 from inventory.models import Activity, GateOperation, Sku, Stock
-from inventory.operation_driver import drive, drive_operation
+from inventory.operation_driver import (
+    WaitingOperation,
+    drive,
+    drive_all,
+    drive_operation,
+    waiting_operations,
+)
 from inventory.operation_requests import (
     PERMISSIONS,
     Change,
@@ -29,13 +35,15 @@ from inventory.operation_requests import (
     write_and_drive,
 )
 from inventory.selectors import activity_record
-from inventory.states import ActivityStatus, LedgerKind, OperationKind
+from inventory.states import ActivityStatus, LedgerKind, OperationKind, OperationStatus
 from inventory.warm_up import warm_up
 
 __all__ = [
     "PERMISSIONS",
     "EditWish",
+    "WaitingOperation",
     "drive",
+    "drive_all",
     "drive_operation",
     "new_operation_id",
     "request_close",
@@ -46,6 +54,7 @@ __all__ = [
     "request_resume",
     "request_stop",
     "request_top_up",
+    "waiting_operations",
     "warm_up",
 ]
 
@@ -104,16 +113,21 @@ def request_close(**ask: Unpack[Ask]) -> str:
     return write_and_drive(kind=OperationKind.CLOSE, change=_to(ActivityStatus.CLOSED), **ask)
 
 
-def request_stop(**ask: Unpack[Ask]) -> str:
+def request_stop(*, version_above: int = 0, **ask: Unpack[Ask]) -> str:
     """Emergency stop: in any status after DRAFT, also when the sale is CLOSED already.
 
     PostgreSQL's status and the row are one transaction; the gate is stopped right after it, by the
     scanner at the latest.
+
+    Args:
+        version_above: the sale's version becomes higher than this, which its gate knows already.
+        ask: see `Ask`.
     """
 
     def change(activity: Activity, _: str) -> dict[str, Any]:
         if activity.status in {ActivityStatus.DRAFT, ActivityStatus.SETTLED}:
             raise OperationRefused(f"activity {activity.pk} is {activity.status}: nothing to stop")
+        activity.version = max(activity.version, version_above)
         if activity.status == ActivityStatus.CLOSED:
             save(activity)
         else:
@@ -248,12 +262,26 @@ def _request_opening(
         ).exists():
             raise OperationRefused(f"activity {activity.pk} is still being warmed up")
         first = activity.opened_at is None
+        if first and not _is_loaded(activity):
+            raise OperationRefused(
+                f"activity {activity.pk} was not warmed up: its last load failed"
+            )
         move(activity, ActivityStatus.OPEN)
         if first:
             Activity.objects.filter(pk=activity.pk).update(opened_at=Now())
         return {"first": first}
 
     return write_and_drive(kind=kind, change=change, **ask)
+
+
+def _is_loaded(activity: Activity) -> bool:
+    """Return whether the newest warm-up has loaded the gate: else it may be another sale's."""
+    newest = (
+        GateOperation.objects.filter(activity=activity, kind=OperationKind.WARM_UP)
+        .order_by("-requested_at", "-pk")
+        .first()
+    )
+    return newest is not None and newest.status == OperationStatus.DONE
 
 
 def _require_stock(activity: Activity, sku_id: int, units: int) -> None:

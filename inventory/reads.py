@@ -142,6 +142,29 @@ def holders(*, activity_id: int, sku_id: int) -> Call[dict[str, str]]:
     )
 
 
+def holders_piece(
+    *, activity_id: int, sku_id: int, cursor: str, count: int
+) -> Call[tuple[str, list[str]]]:
+    """Read some of the users who hold units of a SKU.
+
+    Args:
+        activity_id: the sale.
+        sku_id: its SKU.
+        cursor: "0" at first, then the one that the last piece gave; "0" again at the end.
+        count: about how many.
+
+    Returns:
+        The next cursor and the users, some of them twice perhaps.
+    """
+
+    def parse(raw: Any) -> tuple[str, list[str]]:
+        next_cursor, found = raw[0]
+        return str(next_cursor), [user for user, _ in flat_pairs(found)]
+
+    key = keys.buyers(activity_id, sku_id)
+    return Call(commands=(("HSCAN", key, cursor, "COUNT", count),), parse=parse)
+
+
 def named_reservations(
     *, activity_id: int, sku_id: int, users: Sequence[str]
 ) -> Call[list[str | None]]:

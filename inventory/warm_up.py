@@ -8,6 +8,7 @@ from inventory import stock
 from inventory.activities import require_ready
 from inventory.errors import OperationRefused
 from inventory.models import Activity, Sku, Stock
+from inventory.operation_driver import LOADABLE
 from inventory.operation_requests import move, write_and_drive
 from inventory.states import ActivityStatus, LedgerKind, OperationKind
 
@@ -51,7 +52,7 @@ def warm_up(
                 for sku in skus
             )
             move(activity, ActivityStatus.WARM)
-        elif activity.status != ActivityStatus.WARM or activity.opened_at is not None:
+        elif activity.opened_at is not None or activity.status not in LOADABLE:
             raise OperationRefused(
                 f"activity {activity.pk} was opened before: warm-up would forget what it sold; "
                 "a lost gate comes back by rebuild_gate"

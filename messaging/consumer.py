@@ -24,6 +24,7 @@ from messaging.facts import BodyFacts
 from messaging.flow_meter import FlowMeter
 from messaging.inflow import CORE_REST, RECEIVE_MAX, SIDE_REST, Inflow, LoopOptions
 from messaging.pace import Pace, PaceOf
+from messaging.probe import Probing, stores_work
 from messaging.pulse import LoopState, Pulse
 from messaging.sqlstate import ErrorClass, classify, reason_of
 from messaging.topology import GroupSpec
@@ -33,17 +34,11 @@ __all__ = ["GroupConsumer", "Handler", "KnowsFacts", "LoopOptions", "Probing", "
 
 _TURN_S: Final = 0.25
 _PAUSE_CHECK_S: Final = 1.0
+_WRITTEN: Final = frozenset(
+    {Disposition.ACK_DONE, Disposition.ACK_REJECTED, Disposition.QUARANTINE}
+)
 
 log = structlog.get_logger(__name__)
-
-
-@runtime_checkable
-class Probing(Protocol):
-    """A handler that needs more than PostgreSQL."""
-
-    def probe(self) -> None:
-        """Return when its stores answer; raise while they do not."""
-        ...
 
 
 @runtime_checkable
@@ -116,6 +111,7 @@ class GroupConsumer:
         self._pace = Pace(batch=options.batch_max)
         self._breaker = breaker or QuarantineBreaker()
         self._backoff = Backoff()
+        self._on_trial = False  # after an outage, until a message is committed
         self._meter = FlowMeter(quiet_s=options.wait_s + 1)
         self._acks = Acks(receiver, group=group.name, timeout_ms=options.ack_timeout_ms)
         self._inflow = Inflow(
@@ -190,9 +186,11 @@ class GroupConsumer:
                 else ()
             ):
                 self._finish(settled, started)
+                self._end_trial(settled)
                 if self._paused:
                     return  # the breaker tripped: the rest comes back, for whoever resumes
-            self._backoff.reset()
+            if not self._on_trial:
+                self._backoff.reset()
             self._unit = 0
         finally:
             close_old_connections()
@@ -341,13 +339,20 @@ class GroupConsumer:
         return self._paused
 
     def _keep_pace(self) -> None:
-        """Take as much as whoever governs says."""
+        """Take as much as whoever governs says; on trial one message, which alone pays."""
         if self._pace_of is not None:
             self._pace = self._pace_of()
-            self._inflow.limit(self._pace.batch)
+        self._inflow.limit(min(self._pace.batch, 1) if self._on_trial else self._pace.batch)
+
+    def _end_trial(self, settled: Sequence[Settled]) -> None:
+        """Take the normal size again once something was written and committed."""
+        if self._on_trial and any(item.decision.disposition in _WRITTEN for item in settled):
+            self._on_trial = False
+            self._keep_pace()
 
     def _wait_out(self, outage: Outage) -> None:
-        """Receive nothing until every store answers a probe again."""
+        """Receive nothing until every store does its work again, then one message at a time."""
+        self._on_trial = True
         self._inflow.hold("outage")
         connection.close()  # whatever broke it: the next unit starts on a new one
         self._pulse.report(LoopState.WAITING)
@@ -355,21 +360,9 @@ class GroupConsumer:
         log.warning("consumer_waits", consumer_group=self._group.name, reason=str(outage))
         while not self._stop.wait(self._backoff.next_s()):
             self._report(LoopState.WAITING)
-            if self._healthy():
+            if stores_work(self._handler):
                 log.info("consumer_goes_on", consumer_group=self._group.name)
                 return
-
-    def _healthy(self) -> bool:
-        try:
-            close_old_connections()
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
-            if isinstance(self._handler, Probing):
-                self._handler.probe()
-        except Exception:
-            connection.close()
-            return False
-        return True
 
     def _report(self, state: LoopState | None = None) -> None:
         self._pulse.touch()

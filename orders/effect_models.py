@@ -89,6 +89,12 @@ class Notification(models.Model):
                 condition=Q(status__in=["PENDING", "SENDING"]),
                 name="orders_notification_due_idx",
             ),
+            # Looked at every few seconds; the queue itself may be as long as there are orders.
+            models.Index(
+                fields=["sending_at"],
+                condition=Q(status="SENDING"),
+                name="orders_notification_lost_idx",
+            ),
         ]
 
     def __str__(self) -> str:

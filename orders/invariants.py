@@ -120,9 +120,6 @@ def check(activity_id: int | None = None, *, young_ms: int | None = None) -> Rep
     with transaction.atomic(durable=True):
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            # Right after a sale the planner still believes in near-empty tables: its nested loops
-            # over 40 000 rows took over a minute, hash joins take a second.
-            cursor.execute("SET LOCAL enable_nestloop = off")
         allow_long_reads()
         sales = _sales(activity_id)
         breaches += _equalities(activity_id)

@@ -84,6 +84,9 @@ HELD_GAVE_UP: Final = Counter(
 RECONCILE: Final = Counter(
     "reconcile_difference_total", "Differences between the stores.", ["kind", "action"]
 )  # the names of Action, in lower case
+RECONCILE_LOOK_FAILED: Final = Counter(
+    "reconcile_look_failed_total", "Looks of the reconciler that could not be finished.", ["finder"]
+)
 
 # --- Numbers of the books, read every 5 s by the scanner's job `gauges` ---------------------------
 OVERDUE: Final = Gauge(

@@ -3,13 +3,15 @@
 Django's own ASGI handler starts a thread for each request, and a thread has a database connection
 of its own: a crowd would open as many. Here each request borrows one of a few lanes, a thread that
 lives as long as the process, so that connections persist and are bounded. A request takes its lane
-when its body is there: slow uploads keep nobody waiting.
+when its body is there: slow uploads keep nobody waiting. Neither do those who pay, who wait for the
+provider in their lanes: they have a few of them at most. Who watches the process has a lane apart.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final
 
@@ -24,6 +26,7 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Any], Awaitable[None]]
 
+WATCHING: Final = frozenset({"/readyz", "/metrics"})
 # Most of a body that stays in memory while the rest is on its way; API bodies are below.
 _IN_MEMORY: Final = 65_536
 _BODY_S: Final = 10.0
@@ -36,23 +39,34 @@ class Site:
     Args:
         handler: the handler to call.
         lanes: requests (threads, database connections) at a time; more wait their turn.
+        paying: so many of the lanes may be held by payments; more of these wait for each other.
         body_max: bytes that a body may have.
         body_s: time that a body may take to come.
     """
 
     def __init__(
-        self, handler: ASGIHandler, *, lanes: int, body_max: int, body_s: float = _BODY_S
+        self,
+        handler: ASGIHandler,
+        *,
+        lanes: int,
+        paying: int,
+        body_max: int,
+        body_s: float = _BODY_S,
     ) -> None:
         self._handler = handler
         self._body_max = body_max
         self._body_s = body_s
         self._too_large = build("TOO_LARGE", detail=f"The body may have {body_max} bytes.")
         self._lanes = [
-            ThreadPoolExecutor(1, thread_name_prefix=f"site-{number}") for number in range(lanes)
+            ThreadPoolExecutor(1, thread_name_prefix=f"site-{number}")
+            for number in range(lanes + 1)
         ]
         self._free: asyncio.LifoQueue[ThreadPoolExecutor] = asyncio.LifoQueue()
-        for lane in self._lanes:
+        self._watching: asyncio.LifoQueue[ThreadPoolExecutor] = asyncio.LifoQueue()
+        self._watching.put_nowait(self._lanes[0])
+        for lane in self._lanes[1:]:
             self._free.put_nowait(lane)
+        self._paying = asyncio.Semaphore(paying)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -90,19 +104,31 @@ class Site:
 
     async def _handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         asked_at = time.monotonic()
-        lane = await self._free.get()
-        try:
-            with holding("web", asked_at=asked_at):
-                async with ThreadSensitiveContext(executor=lane):
-                    await self._handler(scope, receive, send)
-        finally:
-            self._free.put_nowait(lane)
+        free = self._watching if scope["path"] in WATCHING else self._free
+        async with self._paying if _pays(scope) else nullcontext():
+            lane = await free.get()
+            try:
+                with holding("web", asked_at=asked_at):
+                    async with ThreadSensitiveContext(executor=lane):
+                        await self._handler(scope, receive, send)
+            finally:
+                free.put_nowait(lane)
 
     def close(self) -> None:
         """Close every lane's connection and end its thread."""
         for lane in self._lanes:
             lane.submit(connections.close_all)
             lane.shutdown(wait=True)
+
+
+def _pays(scope: dict[str, Any]) -> bool:
+    """Tell whether the request calls the payment provider and waits for its answer."""
+    path: str = scope["path"]
+    return (
+        scope["method"] == "POST"
+        and path.startswith("/api/v1/orders/")
+        and path.endswith("/payments")
+    )
 
 
 def _may_have_body(scope: dict[str, Any]) -> bool:

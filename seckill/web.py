@@ -21,6 +21,7 @@ from inventory.admission_rules import RulesSnapshot, rules_mark, rules_snapshot
 from inventory.contracts import GateState, Reservation
 from inventory.errors import InventoryError
 from inventory.gate import AsyncGate
+from inventory.holders import read_holders
 from inventory.states import ActivityStatus
 from inventory.watch import count_answers
 from messaging.broker import broker
@@ -43,7 +44,7 @@ from seckill.api.health import healthz
 from seckill.governor.entry import EntryLimits
 from seckill.monitor.stream import PATH as MONITOR_PATH
 from seckill.monitor.stream import MonitorStreams
-from seckill.site import Site, answer
+from seckill.site import WATCHING, Site, answer
 from seckill.stop_signal import on_sigterm
 
 log = structlog.get_logger(__name__)
@@ -52,8 +53,9 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_HEALTH: Final = frozenset({"/readyz", "/metrics"})
 _SITE_LANES: Final = 8
+# A call of the provider may take 3 s: pages, webhooks and the emergency stop go on meanwhile.
+_PAYING_LANES: Final = 3
 # How long buyers of a sale without a gate wait to learn why.
 _WHY_S: Final = 1.0
 # Every call of a batch has a deadline far below this; SIGTERM's grace is 10 s.
@@ -105,7 +107,7 @@ class WebProcess:
             else:
                 await parts.site(scope, receive, send)
             return
-        elif path in _HEALTH:
+        elif path in WATCHING:
             await parts.site(scope, receive, send)
             return
         await answer(send, ready("NOT_FOUND"))
@@ -191,7 +193,10 @@ class Parts:
         self.streams = StatusStreams(gate=self.gate, database=self.database, verifier=verifier())
         self.monitor = MonitorStreams(gate=self.gate, database=self.database)
         self.site = Site(
-            _django(), lanes=_SITE_LANES, body_max=settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+            _django(),
+            lanes=_SITE_LANES,
+            paying=_PAYING_LANES,
+            body_max=settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         )
         self._forget_stop: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
@@ -289,8 +294,8 @@ class Parts:
     async def _gate_state(self, activity_id: int, sku_id: int) -> GateState | None:
         return await self.gate.run(verbs.gate_state(activity_id=activity_id, sku_id=sku_id))
 
-    async def _holders(self, activity_id: int, sku_id: int) -> dict[str, str]:
-        return await self.gate.run(verbs.holders(activity_id=activity_id, sku_id=sku_id))
+    async def _holders(self, activity_id: int, sku_id: int) -> set[str]:
+        return await read_holders(self.gate, activity_id=activity_id, sku_id=sku_id)
 
     async def _rules_mark(self) -> str:
         return await self.database.run(rules_mark)

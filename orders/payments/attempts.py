@@ -10,7 +10,6 @@ Locks: the order first, then its attempt or refund, then stock. Source: docs/pay
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 import structlog
@@ -30,6 +29,7 @@ from orders.payments.states import (
     ATTEMPT_ALLOWED,
     ATTEMPT_OPEN,
     LEASE_S,
+    MISMATCH_RETRY_S,
     AttemptStatus,
     RefundReason,
     sources,
@@ -37,8 +37,6 @@ from orders.payments.states import (
 from orders.states import UNPAID, CancelReason, OrderStatus
 
 log = structlog.get_logger(__name__)
-
-MISMATCH_RETRY: Final = timedelta(hours=1)
 
 
 class Settlement(StrEnum):
@@ -117,8 +115,8 @@ def _record(*, order_id: str, user_id: str, provider: PaymentProvider) -> Attemp
     return _attempt(row)
 
 
-def submit(attempt: Attempt, provider: PaymentProvider) -> None:
-    """Send an attempt that is recorded as sent, and record the answer."""
+def submit(attempt: Attempt, provider: PaymentProvider) -> Outcome:
+    """Send an attempt that is recorded as sent, record the answer and return what it was."""
     answer = provider.create_payment(
         key=attempt.attempt_id,
         reference=attempt.order_id,
@@ -127,6 +125,7 @@ def submit(attempt: Attempt, provider: PaymentProvider) -> None:
     )
     faultpoint.hit("payment.after_call")
     record_answer(attempt, answer)
+    return answer.outcome
 
 
 def record_answer(attempt: Attempt, answer: Answer) -> None:
@@ -142,7 +141,7 @@ def record_answer(attempt: Attempt, answer: Answer) -> None:
                 now=now,
             )
             if settlement is Settlement.MISMATCH:
-                _set_aside(attempt, answer, now)
+                _mismatch(attempt, answer, now)
         elif answer.outcome is Outcome.OK and answer.state is ProviderState.PENDING:
             _submitted(attempt.attempt_id, answer.provider_id, now)
         elif answer.outcome is Outcome.DEFINITE or answer.state is ProviderState.FAILED:
@@ -229,12 +228,12 @@ def _unknown(attempt_id: str, error_class: str, now: datetime) -> None:
     ).update(status=AttemptStatus.SUBMIT_UNKNOWN)
 
 
-def _set_aside(attempt: Attempt, answer: Answer, now: datetime) -> None:
+def _mismatch(attempt: Attempt, answer: Answer, now: datetime) -> None:
     """The provider captured something else than we asked for: nothing is booked, a person looks."""
     log.error("payment_amount_mismatch", order_id=attempt.order_id, attempt_id=attempt.attempt_id)
     _unknown(attempt.attempt_id, "AMOUNT_MISMATCH", now)
     PaymentAttempt.objects.filter(pk=attempt.attempt_id, status__in=list(ATTEMPT_OPEN)).update(
-        next_try_at=now + MISMATCH_RETRY
+        next_try_at=now + timedelta(seconds=MISMATCH_RETRY_S)
     )
     items.open_item(
         items.PAYMENT,
@@ -303,14 +302,24 @@ def claim_due(limit: int) -> list[Attempt]:
 
 
 def drive(attempt: Attempt, provider: PaymentProvider) -> Outcome:
-    """Ask what became of an attempt; send the same key again where that is right."""
+    """Ask what became of an attempt; send the same key again where that is right.
+
+    Returns:
+        What the last call led to.
+    """
     answer = provider.query_payment(key=attempt.attempt_id)
     if answer.outcome is not Outcome.NOT_FOUND:
         record_answer(attempt, answer)
     elif may_resend(attempt, window_s=provider.not_found_window_s):
         faultpoint.hit("payment.after_record")
-        submit(attempt, provider)
+        return submit(attempt, provider)
     return answer.outcome
+
+
+def set_aside(attempt: Attempt, error_class: str) -> None:
+    """Put an attempt off that cannot be driven; it is asked about again, ever more rarely."""
+    with transaction.atomic(durable=True):
+        _unknown(attempt.attempt_id, error_class, begin())
 
 
 def back_off(tries: int) -> timedelta:

@@ -30,6 +30,7 @@ from orders.payments import items
 from orders.payments.port import Answer, Outcome, PaymentProvider, ProviderState
 from orders.payments.states import (
     LEASE_S,
+    MISMATCH_RETRY_S,
     REFUND_ALLOWED,
     REFUND_OPEN,
     RefundReason,
@@ -63,6 +64,7 @@ class DueRefund:
     provider_key: str
     provider_payment_id: str
     amount_cents: int
+    currency: str
     status: RefundStatus
 
 
@@ -260,6 +262,7 @@ def claim_due(limit: int) -> list[DueRefund]:
             provider_key=row.provider_key,
             provider_payment_id=row.attempt.provider_payment_id or "",
             amount_cents=row.amount_cents,
+            currency=row.currency,
             status=RefundStatus(row.status),
         )
         for row in rows
@@ -283,11 +286,21 @@ def drive(refund: DueRefund, provider: PaymentProvider) -> Outcome:
     return answer.outcome
 
 
+def set_aside(refund: DueRefund, error_class: str) -> None:
+    """Put a refund off that cannot be driven; it is asked about again, ever more rarely."""
+    with transaction.atomic(durable=True):
+        _unclear(refund, error_class, begin(), is_unknown=True)
+
+
 def record_answer(refund: DueRefund, answer: Answer) -> None:
     """Record what the provider said about a refund, in a transaction of its own."""
     with transaction.atomic(durable=True):
         now = begin()
-        if answer.outcome is Outcome.OK and answer.state is ProviderState.SUCCEEDED:
+        succeeded = answer.outcome is Outcome.OK and answer.state is ProviderState.SUCCEEDED
+        wanted = (refund.amount_cents, refund.currency)
+        if succeeded and (answer.amount_cents, answer.currency) != wanted:
+            _mismatch(refund, answer, now)
+        elif succeeded:
             succeed(
                 provider=refund.provider,
                 provider_key=refund.provider_key,
@@ -302,7 +315,7 @@ def record_answer(refund: DueRefund, answer: Answer) -> None:
                 now=now,
             )
         else:
-            _unclear(refund, answer, now)
+            _unclear(refund, answer.error_class, now, is_unknown=answer.outcome is not Outcome.OK)
         faultpoint.hit("refund.before_commit")
     metrics.REFUND_ANSWER.labels(outcome=answer.outcome.value).inc()
 
@@ -372,15 +385,39 @@ def fail(*, provider: str, provider_key: str, error_class: str, now: datetime) -
     return True
 
 
-def _unclear(refund: DueRefund, answer: Answer, now: datetime) -> None:
+def _mismatch(refund: DueRefund, answer: Answer, now: datetime) -> None:
+    """The provider gave back something else than we asked for: not settled, a person looks."""
+    log.error("refund_amount_mismatch", order_id=refund.order_id, refund_id=refund.refund_id)
+    _unclear(refund, "AMOUNT_MISMATCH", now, is_unknown=True)
+    Refund.objects.filter(pk=refund.refund_id, status__in=list(REFUND_OPEN)).update(
+        next_try_at=now + timedelta(seconds=MISMATCH_RETRY_S)
+    )
+    items.open_item(
+        items.REFUND,
+        refund.refund_id,
+        reason="AMOUNT_MISMATCH",
+        keys=(refund.order_id,),
+        body=msgspec.json.encode(
+            {
+                "refund_id": refund.refund_id,
+                "order_id": refund.order_id,
+                "asked": [refund.amount_cents, refund.currency],
+                "given_back": [answer.amount_cents, answer.currency],
+                "provider_refund_id": answer.provider_id,
+            }
+        ),
+    )
+
+
+def _unclear(refund: DueRefund, error_class: str, now: datetime, *, is_unknown: bool) -> None:
     """Pending at the provider, or no clear answer: asked again later."""
     row = Refund.objects.filter(pk=refund.refund_id, status__in=list(REFUND_OPEN))
     tries = row.values_list("tries", flat=True).first()
     if tries is None:
         return
     wait = timedelta(seconds=min(60, 2 ** min(tries, 6)))
-    row.update(next_try_at=now + wait, tries=tries + 1, error_class=answer.error_class)
-    if answer.outcome is not Outcome.OK:
+    row.update(next_try_at=now + wait, tries=tries + 1, error_class=error_class)
+    if is_unknown:
         Refund.objects.filter(
             pk=refund.refund_id,
             status__in=sources(REFUND_ALLOWED, RefundStatus.SUBMIT_UNKNOWN),

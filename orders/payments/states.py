@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 # While the call that it is recorded for may still be running, nobody else drives a row.
 LEASE_S: Final = 10
+MISMATCH_RETRY_S: Final = 3_600  # another amount than asked for: a person looks first
 
 S = TypeVar("S", bound=StrEnum)
 

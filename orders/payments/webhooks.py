@@ -195,7 +195,12 @@ def _apply_payment(provider: str, event: ProviderEvent, now: datetime) -> _Verdi
     )
     if settlement is Settlement.MISMATCH:
         return _Verdict(status=WebhookStatus.TICKETED, reason="AMOUNT_MISMATCH")
-    return _applied(settlement is not Settlement.ALREADY)
+    if settlement is not Settlement.ALREADY:
+        return _applied(True)
+    same = PaymentAttempt.objects.filter(pk=event.key, provider_payment_id=event.provider_id)
+    if not same.exists():
+        return _Verdict(status=WebhookStatus.TICKETED, reason="SECOND_CAPTURE")
+    return _applied(False)
 
 
 def _apply_refund(provider: str, event: ProviderEvent, now: datetime) -> _Verdict:
@@ -207,9 +212,13 @@ def _apply_refund(provider: str, event: ProviderEvent, now: datetime) -> _Verdic
     if (event.amount_cents, event.currency) != (known.amount_cents, known.currency):
         return _Verdict(status=WebhookStatus.TICKETED, reason="AMOUNT_MISMATCH")
     if event.kind is EventKind.REFUND_FAILED:
+        if known.status == RefundStatus.SUCCEEDED:  # the bank sent it back: it is with nobody
+            return _Verdict(status=WebhookStatus.TICKETED, reason="REFUND_CAME_BACK")
         return _applied(
             refunds.fail(provider=provider, provider_key=event.key, error_class="REFUSED", now=now)
         )
+    if known.status == RefundStatus.SUCCEEDED and known.provider_refund_id != event.provider_id:
+        return _Verdict(status=WebhookStatus.TICKETED, reason="SECOND_REFUND")
     return _applied(
         refunds.succeed(
             provider=provider,

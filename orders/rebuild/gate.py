@@ -11,10 +11,10 @@ from django.db import transaction
 import faultpoint
 from inventory import rebuild, selectors
 from inventory.errors import GateUnavailable, OperationRefused
-from inventory.gate_status import report_gate
+from inventory.gate_status import is_postgres_older, report_gate
 from inventory.rebuild import Run
 from orders.errors import RebuildWaits
-from orders.rebuild import steps
+from orders.rebuild import loss, steps
 from orders.rebuild.steps import Deadline, LossFound, Waiting
 from orders.rebuild.transaction import Found, read_and_settle
 
@@ -114,6 +114,13 @@ def begin(
     report = report_gate(record)
     if report.condition == "UNREACHABLE":
         raise GateUnavailable("Redis does not answer")
+    if is_postgres_older(record, report.gates):
+        # Nobody has noted it yet. The run below would open the sale and sell again what was sold.
+        loss.stop_for_older_postgres(
+            activity_id=activity_id,
+            states=report.gates,
+            reason="rebuild_gate found a gate with a rebuild that PostgreSQL lost",
+        )
     seen = [max(state.rebuild_run, state.rebuild_seen) for state in report.gates if state]
     with transaction.atomic(durable=True):
         run = rebuild.begin_run(

@@ -11,8 +11,8 @@ import structlog
 from django.db import transaction
 
 import faultpoint
-from inventory import rebuild, verbs
-from inventory.contracts import GateWriteCode
+from inventory import operations, rebuild, selectors, verbs
+from inventory.contracts import GateState, GateWriteCode
 from inventory.errors import OperationRefused
 from inventory.gate import gate
 from inventory.rebuild import Run
@@ -91,6 +91,65 @@ def note_older_copy(*, activity_id: int, reason: str, others: Sequence[int]) -> 
     for run in runs:
         close_again(run)
     return runs
+
+
+def stop_for_older_postgres(
+    *, activity_id: int, states: Sequence[GateState | None], reason: str
+) -> Run | None:
+    """PostgreSQL came back from an older copy: what it sold since is unknown to it. Stop the sale.
+
+    The sale stays CLOSED after the rebuild, until an operator opens it: orders are missing. It is
+    stopped first: whoever dies between the two leaves a gate that shows the same again.
+
+    Args:
+        activity_id: the sale.
+        states: its gates.
+        reason: what was seen.
+
+    Returns:
+        The run that `rebuild_gate` has to follow, None when another process was faster.
+
+    Raises:
+        GateUnavailable: it is noted, but the gate is not closed yet: `close_again`.
+
+    Cost: as `note_loss`, a stop, and a read for each SKU.
+    """
+    found = [state for state in states if state is not None]
+    seen = max((max(state.rebuild_run, state.rebuild_seen) for state in found), default=0)
+    # The gate takes no change that is older than its last one, an open after the rebuild neither.
+    versions = [
+        gate().run(
+            verbs.applied_operations(activity_id=activity_id, sku_id=state.sku_id, operation_ids=[])
+        )[:2]
+        for state in found
+    ]
+    operations.request_stop(
+        activity_id=activity_id,
+        reason=reason,
+        version_above=max((max(pair) for pair in versions), default=0),
+    )
+    run = note_loss(activity_id=activity_id, kind=POSTGRES_OLDER, reason=reason, at_least=seen + 1)
+    if run is not None:
+        return run
+    record = selectors.activity_record(activity_id)
+    if record is None:
+        return None
+    if record.rebuild_run > seen:  # another process has noted it, and may have died before this
+        run = rebuild.newest_run(activity_id)
+        if run is not None and run.loss_noted:
+            close_again(run)
+        return None
+    # The older copy has a loss noted, whose run is none for a gate that has seen newer ones.
+    with transaction.atomic(durable=True):
+        run = rebuild.begin_run(
+            activity_id=activity_id,
+            note_loss=True,
+            reason=f"{POSTGRES_OLDER}: {reason}",
+            at_least=seen + 1,
+        )
+    _tell(run, POSTGRES_OLDER, reason)
+    close_again(run)
+    return run
 
 
 def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> Run | None:

@@ -12,7 +12,7 @@ from inventory import selectors
 from messaging import outbox, quarantine
 from messaging.topology import CG_ORDER_CREATE
 from orders.contracts import ORDER_CREATED
-from orders.database import begin, execute, fetch
+from orders.database import allow_long_reads, begin, execute, fetch
 from orders.equalities import EQUALITIES
 from orders.events import (
     ORDER_COLUMNS,
@@ -75,6 +75,7 @@ def find(scope: Scope) -> list[Difference]:
     with transaction.atomic(durable=True):
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        allow_long_reads()
         found = _equalities(scope)
         for sale in scope.sales:
             found += _units(sale.activity_id)

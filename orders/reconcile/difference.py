@@ -55,7 +55,13 @@ Repair = Callable[[Difference], Outcome]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A class of difference: the rule that does not hold, and its repair when one is provable."""
+    """A class of difference: the rule that does not hold, and its repair when one is provable.
+
+    `seen_by` names the finder whose look over all sales always finds a difference of this kind, as
+    long as it is there. Other looks leave out what is too old, too much, or not served now: that
+    they do not see a difference does not say that it is gone.
+    """
 
     rule: str
     repair: Repair | None = None
+    seen_by: str = ""

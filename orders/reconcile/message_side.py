@@ -9,12 +9,13 @@ import json
 from typing import Any, Final
 
 from django.conf import settings
+from django.db import transaction
 
 from messaging import outbox
 from messaging.outbox import OutboxMessage
 from messaging.selectors import group_lag
 from messaging.topology import CG_ORDER_CREATE, GroupSpec, enabled_groups
-from orders.database import fetch
+from orders.database import allow_long_reads, fetch
 from orders.reconcile.difference import Difference, Outcome, Scope
 
 UNCONSUMED: Final = "published_not_consumed"
@@ -59,6 +60,12 @@ def find(scope: Scope) -> list[Difference]:
     """
     if scope.activity_id is not None:
         return []
+    with transaction.atomic(durable=True):
+        allow_long_reads()
+        return _find()
+
+
+def _find() -> list[Difference]:
     found = [
         Difference(
             kind=OUTBOX_STUCK,

@@ -1,12 +1,14 @@
 """One run of the reconciler: look everywhere, keep what was found, repair or ticket it.
 
 Findings are committed before anything is repaired; each repair runs in one transaction with the
-change of its audit row, and repeats its check under a lock. A second run changes nothing.
+change of its audit row, and repeats its check under a lock. A second run changes nothing. Items are
+closed when a full look does not find their difference any more.
 """
 
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +19,7 @@ from django.db.models.functions import Now
 from inventory import selectors
 from messaging import quarantine
 from orders import metrics
+from orders.database import fetch
 from orders.reconcile.difference import Action, Difference, Outcome, Scope
 from orders.reconcile.kinds import FINDERS, KINDS
 from orders.reconcile.models import ReconcileFinding, ReconcileRun
@@ -25,6 +28,12 @@ log = structlog.get_logger(__name__)
 
 GROUP: Final = "RECONCILE"  # stands in the group's place, as OUTBOX does
 _ID_LENGTH: Final = 64
+# What was opened while this run looked is not its to close.
+_OPEN: Final = """
+SELECT q.message_id, q.body FROM messaging_quarantine q
+  JOIN orders_reconcile_run r ON r.id = %s AND q.last_at < r.started_at
+ WHERE q.consumer_group = %s AND q.status = 'OPEN' AND q.reason = ANY(%b::text[])
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,13 +112,19 @@ def reconcile(
                 note=note,
             )
         )
-    report = Report(run_id=run.pk, lines=tuple(lines), failed=tuple(failed))
+    if repair and activity_id is None:
+        _close_gone(run.pk, found, failed)
+    report = Report(
+        run_id=run.pk,
+        lines=tuple(lines),
+        failed=tuple(f"{name}: {reason}" for name, reason in failed.items()),
+    )
     ReconcileRun.objects.filter(pk=run.pk).update(
         finished_at=Now(),
         found=len(lines),
         repaired=report.count(Action.REPAIRED),
         ticketed=report.count(Action.TICKET),
-        failed=failed,
+        failed=list(report.failed),
     )
     if lines or failed:
         log.warning(
@@ -118,7 +133,7 @@ def reconcile(
             repair=repair,
             kinds=dict(Counter(line.kind for line in lines)),
             actions=dict(Counter(line.action for line in lines)),
-            failed=failed,
+            failed=list(report.failed),
         )
     return report
 
@@ -139,17 +154,39 @@ def _scope(activity_id: int | None) -> Scope:
     )
 
 
-def _look(scope: Scope) -> tuple[list[Difference], list[str]]:
+def _look(scope: Scope) -> tuple[list[Difference], dict[str, str]]:
     """Ask every finder; one that cannot look (Redis is away) does not hide what others see."""
     found: list[Difference] = []
-    failed: list[str] = []
+    failed: dict[str, str] = {}
     for name, find in FINDERS.items():
         try:
             found += find(scope)
         except Exception as error:
             log.exception("reconcile_look_failed", finder=name)
-            failed.append(f"{name}: {type(error).__name__}")
+            metrics.RECONCILE_LOOK_FAILED.labels(finder=name).inc()
+            failed[name] = type(error).__name__
     return found, failed
+
+
+def _close_gone(run_id: int, found: Sequence[Difference], failed: Container[str]) -> None:
+    """Close the items of differences that a full look would have found, and did not find.
+
+    A run over one sale may have opened an item under another id: kind and subject tell.
+    """
+    reasons = [
+        name.upper() for name, kind in KINDS.items() if kind.seen_by and kind.seen_by not in failed
+    ]
+    there = {(one.kind, one.subject) for one in found}
+    gone: dict[str, str] = {}
+    for item_id, body in fetch(_OPEN, (run_id, GROUP, reasons)):
+        item = json.loads(bytes(body))
+        if (item["kind"], item["subject"]) not in there:
+            gone[item_id] = item["kind"]
+    with transaction.atomic(durable=True):
+        quarantine.resolve(group=GROUP, message_ids=list(gone), resolution=Outcome.GONE.value)
+    for kind, count in Counter(gone.values()).items():
+        metrics.RECONCILE.labels(kind=kind, action=Action.GONE.value.lower()).inc(count)
+        log.info("difference_is_gone", run=run_id, kind=kind, items=count)
 
 
 def _act(difference: Difference, finding_id: int) -> tuple[Action, str]:

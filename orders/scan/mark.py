@@ -2,11 +2,11 @@
 
 PostgreSQL holds the number that comes next, n; Redis holds n - 1 and is moved to n each second. An
 older copy of Redis is behind by two or more and stays so (the script moves by one step only); an
-older PostgreSQL finds Redis ahead. Either closes the gate; so do keys that are gone, and orders
-that a Redis which was started again does not know (`forgotten.py`). What one sale shows of an older
-copy closes every sale on that Redis: it is one file. Nothing is rebuilt here: `rebuild_gate` is a
-person's word. Any number of scanners may run: whoever finds that PostgreSQL's number has moved on
-meanwhile judges nothing.
+older PostgreSQL finds Redis ahead, by its mark or by a rebuild. Either closes the gate; so do keys
+that are gone, and orders that a Redis which was started again does not know (`forgotten.py`). What
+one sale shows of an older copy closes every sale on that Redis: it is one file. Nothing is rebuilt
+here: `rebuild_gate` is a person's word. Any number of scanners may run: whoever finds that
+PostgreSQL's number has moved on meanwhile judges nothing.
 Source: docs/protocol.md, "The moving mark".
 """
 
@@ -16,16 +16,16 @@ from typing import Final
 import structlog
 
 import faultpoint
-from inventory import keys, operations, rebuild, selectors, verbs
+from inventory import keys, rebuild, selectors, verbs
 from inventory.contracts import GateState
 from inventory.forgotten import forgotten_operation
 from inventory.gate import gate
-from inventory.gate_status import is_lost
+from inventory.gate_status import is_lost, is_postgres_older
 from inventory.selectors import ActivityRecord, activity_record
 from orders import metrics
 from orders.rebuild import loss
 from orders.scan.forgotten import SPAN_MS, ServerTimes, forgotten_order
-from orders.scan.serving import serving_activities
+from orders.scan.serving import serve_each
 
 log = structlog.get_logger(__name__)
 
@@ -40,13 +40,13 @@ class MarkJob:
         """Move the marks; returns how many losses were noted.
 
         Raises:
-            GateUnavailable: Redis cannot be reached: that alone is no loss.
+            GateUnavailable: Redis cannot be reached for a sale: that alone is no loss.
 
         Cost: for each sale five statements, and a read for each SKU; while Redis is younger than
         a quarter of an hour or the validity, also what `forgotten_order` costs.
         """
         times: dict[str, ServerTimes] = {}
-        return sum(_look(activity_id, times) for activity_id in serving_activities())
+        return serve_each(lambda activity_id: _look(activity_id, times))
 
     def close(self) -> None:
         """Nothing to close."""
@@ -62,6 +62,8 @@ def _look(activity_id: int, times: dict[str, ServerTimes]) -> int:
     if kind == "NOTED":
         _close_again(record, states)
         return 0
+    if kind == loss.POSTGRES_OLDER:
+        return _stop_for_older_postgres(record, states, what)
     # Once more: the record may be older than what a rebuild has written meanwhile.
     again = _condition(activity_id)
     if again is None or again[2] != kind:
@@ -81,6 +83,14 @@ def _condition(
         for sku in record.skus
     ]
     metrics.GATE_REBUILDING.labels(activity=str(activity_id)).set(int(record.rebuild_unfinished))
+    # Before the losses: a gate of a newer epoch is not lost, and an older copy may have one noted.
+    if is_postgres_older(record, states):
+        return (
+            record,
+            states,
+            loss.POSTGRES_OLDER,
+            "the gate has seen a rebuild that PostgreSQL lost",
+        )
     if record.loss_noted_at is not None:
         return record, states, "NOTED", ""
     gone = [
@@ -111,7 +121,11 @@ def _move(record: ActivityRecord, states: list[GateState | None]) -> int:
             activity_id,
             f"the mark is {was}, PostgreSQL has {number}: a copy about {number - was} s old",
         )
-    return _stop_for_older_postgres(record, states, was=was, number=number)
+    return _stop_for_older_postgres(
+        record,
+        states,
+        f"the mark is {was}, PostgreSQL has {number}: it is a copy about {was - number} s old",
+    )
 
 
 def _ask_postgres(record: ActivityRecord, times: dict[str, ServerTimes]) -> int:
@@ -137,8 +151,8 @@ def _forgotten_operation(record: ActivityRecord, times: ServerTimes) -> str | No
     return forgotten_operation(activity_id=record.activity_id, epochs=epochs, since=since)
 
 
-def _note(activity_id: int, kind: str, reason: str, *, at_least: int = 0) -> int:
-    noted = loss.note_loss(activity_id=activity_id, kind=kind, reason=reason, at_least=at_least)
+def _note(activity_id: int, kind: str, reason: str) -> int:
+    noted = loss.note_loss(activity_id=activity_id, kind=kind, reason=reason)
     return int(noted is not None)
 
 
@@ -153,17 +167,10 @@ def _note_copy(activity_id: int, reason: str) -> int:
 
 
 def _stop_for_older_postgres(
-    record: ActivityRecord, states: list[GateState | None], *, was: int, number: int
+    record: ActivityRecord, states: list[GateState | None], reason: str
 ) -> int:
-    """PostgreSQL came back from an older copy: what it sold since is unknown to it. Stop the sale.
-
-    The sale stays CLOSED after the rebuild, until an operator opens it: orders are missing.
-    """
-    reason = f"the mark is {was}, PostgreSQL has {number}: it is a copy about {was - number} s old"
-    seen = max((max(s.rebuild_run, s.rebuild_seen) for s in states if s), default=0)
-    noted = _note(record.activity_id, loss.POSTGRES_OLDER, reason, at_least=seen + 1)
-    operations.request_stop(activity_id=record.activity_id, reason=reason)
-    return noted
+    run = loss.stop_for_older_postgres(activity_id=record.activity_id, states=states, reason=reason)
+    return int(run is not None)
 
 
 def _close_again(record: ActivityRecord, states: list[GateState | None]) -> None:

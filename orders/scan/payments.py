@@ -20,7 +20,7 @@ class PaymentsJob:
 
         Cost: two statements; for each attempt one or two calls and one short transaction.
         """
-        return drive_due(attempts.claim_due, attempts.drive)
+        return drive_due(attempts.claim_due, attempts.drive, attempts.set_aside)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -22,7 +22,7 @@ from inventory.gate import gate
 from messaging.broker.base import SendOutcome
 from orders import metrics
 from orders.scan.resend import Resender
-from orders.scan.serving import serving_activities
+from orders.scan.serving import serve_each
 
 log = structlog.get_logger(__name__)
 
@@ -50,17 +50,20 @@ class PendingJob:
         """Serve every sale once; returns how many messages the broker confirmed.
 
         Raises:
-            GateUnavailable: Redis cannot be reached; leases run out by themselves.
+            GateUnavailable: Redis cannot be reached for a sale; leases run out by themselves.
 
         Cost: for each sale with something due three Lua calls and one RPC per 64 messages.
         """
-        activities = serving_activities()
-        confirmed = sum(self._serve(activity_id) for activity_id in activities)
-        if self._rounds % STATS_EVERY == 0:
-            for activity_id in activities:
-                _observe(activity_id)
+        observed = self._rounds % STATS_EVERY == 0
         self._rounds += 1
-        return confirmed
+
+        def serve(activity_id: int) -> int:
+            confirmed = self._serve(activity_id)
+            if observed:
+                _observe(activity_id)
+            return confirmed
+
+        return serve_each(serve)
 
     def close(self) -> None:
         """Finish what is in flight and close the producer."""

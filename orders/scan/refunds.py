@@ -17,7 +17,7 @@ class RefundsJob:
 
         Cost: three statements; for each refund one or two calls and one short transaction.
         """
-        return drive_due(refunds.claim_due, refunds.drive)
+        return drive_due(refunds.claim_due, refunds.drive, refunds.set_aside)
 
     def close(self) -> None:
         """Nothing to close."""

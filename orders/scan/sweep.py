@@ -37,7 +37,7 @@ from orders.reject_order import (
 )
 from orders.release import release_reservations
 from orders.scan.resend import Resender
-from orders.scan.serving import serving_activities
+from orders.scan.serving import serve_each
 from orders.states import ReleaseState
 
 log = structlog.get_logger(__name__)
@@ -61,6 +61,9 @@ class SweepJob:
 
     def __init__(self, *, resender: Resender | None = None) -> None:
         self._resender = resender or Resender()
+        # How much of what must stay the last round of a sale stepped over, when it ended before
+        # the end: the next goes on there, or a thousand held ones would hide the rest for ever.
+        self._stayed: dict[int, int] = {}
         self._cursor_ms: dict[int, int] = {}
         # For how many of the ages each reservation was sent, kept until its valid_until (ms).
         self._ages_done: dict[str, tuple[int, int]] = {}
@@ -69,23 +72,21 @@ class SweepJob:
         """Look once at every sale; returns how many reservations were settled or sent.
 
         Raises:
-            GateUnavailable, TransientError: Redis cannot be reached.
+            GateUnavailable, TransientError: Redis cannot be reached for a sale.
 
         Cost: at rest two statements and two reads of Redis a sale.
         """
         lag = group_lag(CG_ORDER_CREATE)
-        done = 0
-        for activity_id in serving_activities():
-            now_ms = gate().run(verbs.pending_stats(activity_id=activity_id)).redis_now_ms
-            held = {
-                row.reservation_id
-                for row in quarantine.held_reservations(
-                    group=CG_ORDER_CREATE, activity_id=activity_id
-                )
-            }
-            done += self._settle(activity_id, now_ms=now_ms, held=held)
-            done += self._resend(activity_id, now_ms=now_ms, held=held, lag=lag)
-        return done
+        return serve_each(lambda activity_id: self._serve(activity_id, lag))
+
+    def _serve(self, activity_id: int, lag: GroupLag) -> int:
+        now_ms = gate().run(verbs.pending_stats(activity_id=activity_id)).redis_now_ms
+        held = {
+            row.reservation_id
+            for row in quarantine.held_reservations(group=CG_ORDER_CREATE, activity_id=activity_id)
+        }
+        settled = self._settle(activity_id, now_ms=now_ms, held=held)
+        return settled + self._resend(activity_id, now_ms=now_ms, held=held, lag=lag)
 
     def close(self) -> None:
         """Finish what is in flight and close the producer."""
@@ -94,8 +95,12 @@ class SweepJob:
     # -- past valid_until ---------------------------------------------------------------------
 
     def _settle(self, activity_id: int, *, now_ms: int, held: set[str]) -> int:
-        """Settle what is past its deadline, page by page; what must stay is stepped over."""
-        settled = stay = 0
+        """Settle what is past its deadline, page by page; what must stay is stepped over.
+
+        What leaves `open` meanwhile shifts the rest: whatever is missed has its turn when the next
+        rounds begin at the start again.
+        """
+        settled, stay = 0, self._stayed.get(activity_id, 0)
         for _ in range(PAGES_A_ROUND):
             page = gate().run(
                 verbs.open_page(
@@ -106,12 +111,15 @@ class SweepJob:
                     limit=PAGE,
                 )
             )
+            self._stayed[activity_id] = stay + len(page)  # should this page fail
             ids = [reservation_id for reservation_id, _ in page if reservation_id not in held]
             metrics.SWEEP.labels(result="held").inc(len(page) - len(ids))
             left = self._settle_page(activity_id, ids) if ids else 0
             settled += left
             stay += len(page) - left
+            self._stayed[activity_id] = stay
             if len(page) < PAGE:
+                del self._stayed[activity_id]
                 break
         return settled
 

@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 Key = tuple[int, int]  # activity, SKU
 _STALE_S = 0.8  # an unchecked flag clears within a second even when the checks hang
+_RETRY_MAX_S = 10.0  # the longest time between two watches that fail
+_REST = 4  # a watch rests so many times as long as it read: many holders take long to read
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class SoldOut:
         self._wall_clock = wall_clock
         self._flags: dict[Key, _Flag] = {}
         self._watches: dict[Key, asyncio.Task[None]] = {}
+        # How often a key's watch failed in a row, and when the next may begin.
+        self._failed: dict[Key, tuple[int, float]] = {}
         self._closing = asyncio.Event()
 
     def refuses(self, key: Key, user_id: str, quantity: int) -> bool:
@@ -69,8 +73,13 @@ class SoldOut:
         )
 
     def note(self, key: Key) -> None:
-        """The gate said that no unit is left: begin to watch the SKU, unless that is under way."""
-        if key not in self._watches:
+        """The gate said that no unit is left: begin to watch the SKU.
+
+        Not when that is under way, nor soon after it failed: this is called for each such answer,
+        and a Redis that cannot serve one watch must not get one after the other.
+        """
+        _, not_before = self._failed.get(key, (0, 0.0))
+        if key not in self._watches and self._clock() >= not_before:
             task = asyncio.get_running_loop().create_task(self._watch(key))
             self._watches[key] = task
             task.add_done_callback(lambda _: self._watches.pop(key, None))
@@ -78,9 +87,18 @@ class SoldOut:
     async def _watch(self, key: Key) -> None:
         """Keep one SKU's flag true until the gate has units again or cannot be read."""
         try:
-            while not self._closing.is_set() and await self._raise_flag(key):
+            while not self._closing.is_set():
+                began_at = self._clock()
+                if not await self._raise_flag(key):
+                    break
+                read_s = self._clock() - began_at
+                self._failed.pop(key, None)
                 await self._stand(key)
+                await self._pause(began_at + (1 + _REST) * read_s - self._clock())
         except InventoryError as error:
+            times = self._failed.get(key, (0, 0.0))[0] + 1
+            pause_s = min(self._check_s * 2 ** min(times, 10), _RETRY_MAX_S)
+            self._failed[key] = (times, self._clock() + pause_s)
             log.warning("sold_out_watch_ended", activity_id=key[0], sku_id=key[1], error=str(error))
         finally:
             self._flags.pop(key, None)
@@ -104,8 +122,7 @@ class SoldOut:
     async def _stand(self, key: Key) -> None:
         """Check the flag every 200 ms; clear it and return when its version is no more."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), self._check_s)
+            await self._pause(self._check_s)
             flag = self._flags.get(key)
             if flag is None or self._closing.is_set():
                 return
@@ -115,6 +132,12 @@ class SoldOut:
                 del self._flags[key]
                 return
             flag.checked_at = asked_at
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not when it is time to close."""
+        if seconds > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), seconds)
 
     def _is_sold_out(self, state: GateState | None) -> bool:
         """Open, empty, and not in the window's last second: from then on the gate answers."""

@@ -262,6 +262,11 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
                 {"kind": "class of the difference", "action": "what was done about it"},
                 "inventory_drift_units",
             ),
+            _counter(
+                "reconcile_look_failed_total",
+                _CELERY,
+                {"finder": "database, gate, messages, money"},
+            ),
         ),
     ),
     Chapter(

@@ -192,6 +192,84 @@ def test_an_older_postgres_closes_the_sale_until_an_operator_opens_it(store):
     assert gate_status(sale) == "OPEN"
 
 
+def postgres_comes_back(sale, *, noted=False):
+    """PostgreSQL comes back as it was after its first rebuild began, or before that."""
+    execute("DELETE FROM inventory_rebuildrun")
+    execute("DELETE FROM inventory_gateoperation")
+    execute("UPDATE inventory_gatemark SET number = 2")
+    execute("UPDATE inventory_sku SET epoch = 1")
+    execute("UPDATE inventory_stock SET available = initial")
+    execute("UPDATE inventory_activity SET rebuild_run = 0, version = 1")
+    if noted:
+        execute(
+            "UPDATE inventory_activity SET rebuild_run = 1, rebuild_unfinished = true,"
+            " loss_noted_at = now()"
+        )
+        execute(
+            "INSERT INTO inventory_rebuildrun (activity_id, number, loss_noted, forced, reason,"
+            " status, began_at, found) VALUES (%s, 1, true, false, 'lost', 'RUNNING', now(), '{}')",
+            sale.activity_id,
+        )
+
+
+def sold_and_rebuilt():
+    """A sale that Redis lost and a rebuild brought back, and that was paused and resumed since."""
+    sale = open_sale(units=3)
+    tick(5)
+    store_lost = rebuild(sale, note_loss=True)
+    assert store_lost.run.number == 1
+    rebuild(sale)
+    operations.request_pause(activity_id=sale.activity_id, reason="a pause")
+    operations.request_resume(activity_id=sale.activity_id, reason="and on")
+    assert gate_status(sale) == "OPEN"
+    return sale
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_postgres_from_before_a_rebuild_is_no_lost_gate(store, noted):
+    """The gate's epoch and runs are above PostgreSQL's, which knows no sale."""
+    sale = sold_and_rebuilt()
+    postgres_comes_back(sale, noted=noted)
+
+    assert tick() == 1
+
+    status, run, unfinished, is_noted = activity(sale)
+    assert (status, run, unfinished, is_noted) == ("CLOSED", 3, True, True)
+    assert gate_status(sale) == "CLOSED"
+    assert items() == ([] if noted else [(loss.POSTGRES_OLDER, "OPEN")])
+    stops = "SELECT count(*) FROM inventory_gateoperation WHERE kind = 'STOP'"
+    assert (tick(3), one(stops)) == (0, 1)
+    assert rebuild(sale).status == "CLOSED"  # and sells nothing until a person says so
+    assert tick(3) == 0
+    operations.request_open(activity_id=sale.activity_id, reason="orders were restored")
+    assert gate_status(sale) == "OPEN"
+    assert tick(3) == 0
+
+
+def test_who_dies_while_noting_an_older_postgres_leaves_a_closed_gate(store, monkeypatch):
+    sale = sold_and_rebuilt()
+    postgres_comes_back(sale)
+    crash_at(monkeypatch, "rebuild.after_note")
+    with pytest.raises(Crashed):
+        tick()
+    assert (gate_status(sale), activity(sale)[0]) == ("CLOSED", "CLOSED")
+
+    assert tick(3) == 0
+
+    assert gate_status(sale) == "CLOSED"
+    assert activity(sale) == ("CLOSED", 3, True, True)
+
+
+def test_a_rebuild_by_hand_after_an_older_postgres_opens_nothing(store):
+    sale = sold_and_rebuilt()
+    postgres_comes_back(sale)
+
+    assert rebuild(sale).status == "CLOSED"
+
+    assert activity(sale) == ("CLOSED", 4, False, False)
+    assert gate_status(sale) == "CLOSED"
+
+
 def test_a_copy_that_comes_back_while_the_loss_is_noted_is_closed_again(store):
     sale = open_sale()
     tick()

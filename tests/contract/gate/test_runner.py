@@ -19,6 +19,7 @@ from inventory import keys, verbs
 from inventory.contracts import ReserveCode
 from inventory.errors import GateUnavailable
 from inventory.gate import AsyncGate, Gate, gate
+from inventory.holders import PIECE, read_holders
 from inventory.lua import SCRIPTS
 from tests.fixtures.gate import GateSale, wish
 
@@ -251,3 +252,23 @@ def test_every_script_says_what_it_is() -> None:
 
 def test_one_process_shares_one_runner() -> None:
     assert gate() is gate()
+
+
+async def test_many_holders_are_read_in_pieces(new_sale, monkeypatch) -> None:
+    sale = new_sale(9)
+    users = {f"user-{number}": f"rsv_{number}" for number in range(5 * PIECE)}
+    sale.client.hset(keys.buyers(42, 7), mapping=users)
+    runner = AsyncGate(url=settings.REDIS_URL, timeout_s=20)
+    pieces = []
+
+    def piece(**args):
+        pieces.append(args["cursor"])
+        return real(**args)
+
+    real = verbs.holders_piece
+    monkeypatch.setattr(verbs, "holders_piece", piece)
+
+    assert await read_holders(runner, activity_id=42, sku_id=7) == set(users)
+    assert len(pieces) >= 5
+    assert await read_holders(runner, activity_id=42, sku_id=8) == set()
+    await runner.close()

@@ -5,9 +5,10 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from inventory import keys, operation_driver, operations
+from inventory import keys, operation_driver, operations, verbs
+from inventory.contracts import GateLoad
 from inventory.errors import GateUnavailable, OperationRefused
-from inventory.gate import Gate
+from inventory.gate import Gate, gate
 from inventory.gate_status import report_gate
 from inventory.models import Activity, GateOperation, Sku
 from inventory.operations import EditWish
@@ -249,3 +250,89 @@ def test_a_request_is_durable_before_the_gate_is_asked(new_sale, monkeypatch) ->
     )
     operations.request_stop(activity_id=sale.activity_id, reason="because")
     assert nested == [False]
+
+
+def test_a_gate_that_another_database_left_is_stopped_and_never_opened(new_draft, caplog) -> None:
+    """PostgreSQL was made anew, Redis was kept: its gate sells under an id that is used again."""
+    sale = new_draft(skus=2)
+    config = activity_record(sale.activity_id).gate_config(
+        activity_record(sale.activity_id).skus[0]
+    )
+    loads = [GateLoad(sku_id=one, units=9, epoch=1, config=config) for one in sale.sku_ids]
+    gate().run(verbs.load_gate(activity_id=sale.activity_id, gates=loads, version=1))
+    epochs = dict.fromkeys(sale.sku_ids, 1)
+    gate().run(verbs.open_gate(activity_id=sale.activity_id, epochs=epochs, version=50, first=True))
+
+    operation = operations.warm_up(activity_id=sale.activity_id)
+
+    assert sale.operation(operation).status == "REFUSED"
+    assert "FOREIGN_GATE" in caplog.text
+    assert [sale.state(sku_id).status for sku_id in sale.sku_ids] == ["CLOSED", "CLOSED"]
+    Sku.objects.filter(activity_id=sale.activity_id).update(epoch=1)
+    with pytest.raises(OperationRefused, match="its last load failed"):
+        operations.request_open(activity_id=sale.activity_id, reason="go")
+    assert (sale.row.status, sale.row.opened_at) == ("WARM", None)
+    sale.client.flushdb()
+    operations.warm_up(activity_id=sale.activity_id)
+    operations.request_open(activity_id=sale.activity_id, reason="go")
+    sale.assert_conserved()
+
+
+def test_a_load_of_a_sale_that_was_opened_meanwhile_stops_nothing(new_draft, monkeypatch) -> None:
+    """A driver stalls before its load; another one ends it, and the sale opens."""
+    sale = new_draft()
+    run, stalled = Gate.run, []
+
+    def competitor(self, call):
+        if call.script == "load_gate" and not stalled:
+            stalled.append(True)
+            operations.drive()
+            operations.request_open(activity_id=sale.activity_id, reason="go")
+        return run(self, call)
+
+    monkeypatch.setattr(Gate, "run", competitor)
+    operations.warm_up(activity_id=sale.activity_id)
+
+    assert (sale.row.status, sale.state().status) == ("OPEN", "OPEN")
+
+
+def test_an_edit_during_warm_up_is_not_lost(new_draft, monkeypatch) -> None:
+    """It finds no gate and leaves it to the load, which has read the old limit already."""
+    sale = new_draft()
+    run, edited = Gate.run, []
+
+    def competitor(self, call):
+        if call.script == "load_gate" and not edited:
+            edited.append(
+                operations.request_edit(
+                    activity_id=sale.activity_id,
+                    wish=EditWish(max_open=7, limit_per_user={sale.sku_id: 3}),
+                    reason="fewer",
+                )
+            )
+        return run(self, call)
+
+    monkeypatch.setattr(Gate, "run", competitor)
+    operations.warm_up(activity_id=sale.activity_id, operation_id="op_w")
+    operations.drive()
+
+    assert sale.operation("op_w").status == sale.operation(edited[0]).status == "DONE"
+    config = sale.state().config
+    assert (config.max_open, config.limit_per_user) == (7, 3)
+    operations.request_open(activity_id=sale.activity_id, reason="go")
+    sale.assert_conserved()
+
+
+def test_a_sale_closed_before_its_first_open_can_lose_its_gate(new_draft) -> None:
+    sale = new_draft()
+    operations.warm_up(activity_id=sale.activity_id)
+    operations.request_close(activity_id=sale.activity_id, reason="not yet")
+    sale.client.flushdb()
+
+    operation = operations.warm_up(activity_id=sale.activity_id)
+
+    assert (sale.operation(operation).status, sale.row.status) == ("DONE", "CLOSED")
+    assert (sale.state().status, sale.state().stock) == ("CLOSED", 10)
+    operations.request_open(activity_id=sale.activity_id, reason="now")
+    assert sale.state().status == "OPEN"
+    sale.assert_conserved()

@@ -7,10 +7,12 @@ from inventory.gate import gate
 from messaging import inbox
 from messaging.inbox import InboxEntry
 from messaging.topology import CG_ORDER_CREATE
+from orders import metrics
 from orders.cancel_order import cancel_unpaid
-from orders.reconcile import kinds
+from orders.equalities import Equality
+from orders.reconcile import database_side, kinds, message_side
 from orders.reconcile import run as run_module
-from orders.reconcile.difference import Action
+from orders.reconcile.difference import Action, Scope
 from orders.reconcile.run import reconcile
 from tests.fixtures.rebuild import assert_at_rest, sweep_all
 from tests.fixtures.reconcile import cancel, found, items, ordered, sent_after_all
@@ -273,6 +275,77 @@ def test_a_ticket_is_closed_when_the_difference_can_be_repaired_after_all(sale, 
     assert sale.gate_stock() == 4
 
 
+def _end_unknown_payment():
+    execute(
+        "UPDATE orders_payment_attempt SET status = 'FAILED', settled_at = now(),"
+        " next_try_at = NULL, error_class = 'DECLINED'"
+    )
+
+
+def test_an_item_is_closed_when_a_full_look_does_not_find_its_difference_any_more(
+    sale, redis_client
+):
+    payment_unknown(sale, redis_client)
+    stock_changed_by_hand(sale, redis_client)
+    reconcile(repair=True)
+    _end_unknown_payment()
+
+    reconcile()
+    reconcile(activity_id=sale.activity_id, repair=True)
+    assert {status for _, status, _ in items()} == {"OPEN"}  # neither looked at all, to repair
+    reconcile(repair=True)
+
+    assert sorted(items()) == [
+        ("GATE_STOCK", "OPEN", 1),
+        ("PAYMENT_UNKNOWN", "RESOLVED", 1),
+        ("STOCK_AGAINST_LEDGER", "OPEN", 1),
+    ]
+    assert one("SELECT resolution FROM messaging_quarantine WHERE status = 'RESOLVED'") == "GONE"
+
+
+def test_an_item_stays_open_when_its_look_fails_or_it_was_opened_meanwhile(
+    sale, redis_client, monkeypatch
+):
+    payment_unknown(sale, redis_client)
+    reconcile(repair=True)
+    _end_unknown_payment()
+
+    def broken(scope):
+        raise RuntimeError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "FINDERS", {**kinds.FINDERS, "money": broken})
+        reconcile(repair=True)
+    assert items() == [("PAYMENT_UNKNOWN", "OPEN", 1)]
+
+    execute("UPDATE messaging_quarantine SET last_at = now() + interval '1 minute'")
+    reconcile(repair=True)
+    assert items() == [("PAYMENT_UNKNOWN", "OPEN", 1)]
+
+
+def test_an_item_of_a_run_over_one_sale_stays_while_a_full_look_finds_it(sale, redis_client):
+    paid_by_nothing(sale, redis_client)
+    reconcile(activity_id=sale.activity_id, repair=True)
+    reconcile(repair=True)
+    assert {status for _, status, _ in items()} == {"OPEN"}
+
+
+def test_looks_that_read_all_sales_have_time_and_no_nested_loops(monkeypatch):
+    told = "current_setting('statement_timeout') || ' ' || current_setting('enable_nestloop')"
+    equality = Equality(kind="x", rule="r", sql=f"SELECT NULL::bigint, {told}")
+    stuck = f"SELECT {told}, 1, '' WHERE %s > 0"
+    monkeypatch.setattr(database_side, "EQUALITIES", (equality,))
+    monkeypatch.setattr(message_side, "_STUCK", stuck)
+    everything = Scope(activity_id=None, sales=(), serving=())
+
+    subjects = [
+        *(one.subject for one in database_side.find(everything)),
+        *(one.subject for one in message_side.find(everything)),
+    ]
+
+    assert subjects == ["10min off"] * 2
+
+
 # -- what is on its way is no difference ----------------------------------------------------------
 
 
@@ -305,8 +378,12 @@ def test_a_look_that_fails_hides_nothing_else(sale, monkeypatch):
         raise RuntimeError("away")
 
     monkeypatch.setattr("orders.reconcile.run.FINDERS", {**kinds.FINDERS, "gate": broken})
+    counter = metrics.RECONCILE_LOOK_FAILED.labels(finder="gate")
+    before = counter._value.get()
 
     report = reconcile(repair=True)
+
+    assert counter._value.get() == before + 1
 
     assert report.failed == ("gate: RuntimeError",)
     assert [line.kind for line in report.lines] == ["inbox_created_without_order"]

@@ -108,6 +108,7 @@ def test_refund(paid, source, target):
         provider_key=refund_id,
         provider_payment_id="p",
         amount_cents=PRICE,
+        currency="EUR",
         status=source,
     )
     if target == "SUBMITTED":

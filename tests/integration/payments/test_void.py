@@ -5,12 +5,14 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.core.exceptions import PermissionDenied
 
+from inventory import operations, verbs
 from inventory.errors import OperationRefused
+from inventory.gate import gate
 from inventory.operations import request_open
 from orders.errors import VoidRefused
 from orders.payments.attempts import start_payment
 from orders.scan.void import VoidJob
-from orders.void import approve_void, request_void, withdraw_void
+from orders.void import approve_void, request_void, stop_voided, withdraw_void
 from tests.fixtures.payments import assert_money_exact, settle_all
 from tests.fixtures.sales import open_sale, run_releases
 from tests.fixtures.sql import one, rows
@@ -72,6 +74,33 @@ def test_a_voided_sale_cancels_refunds_and_rejects(sandbox, sale, asker, approve
     ]
     assert one("SELECT status FROM inventory_activity") == "CLOSED"
     assert assert_money_exact(sandbox).refunded == PRICE
+
+
+def test_a_sale_whose_approver_died_before_the_stop_is_stopped_once(
+    sale, asker, approver, monkeypatch
+):
+    void_id = request_void(activity_id=sale.activity_id, reason="wrong price", user=asker)
+
+    def die(**_):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "request_stop", die)
+        with pytest.raises(SystemExit):
+            approve_void(void_id=void_id, user=approver)
+    assert one("SELECT status FROM inventory_activity") == "OPEN"
+    assert _voided(sale) is not None
+
+    VoidJob().run_once()
+    assert stop_voided() == 0
+
+    assert one("SELECT status FROM inventory_activity") == "CLOSED"
+    assert rows("SELECT kind, status, reason FROM inventory_gateoperation") == [
+        ("STOP", "DONE", f"void {void_id}: wrong price")
+    ]
+    state = gate().run(verbs.gate_state(activity_id=sale.activity_id, sku_id=sale.sku_id))
+    assert state is not None
+    assert state.status == "CLOSED"
 
 
 def test_it_takes_two(sale, asker, approver):

@@ -4,13 +4,18 @@ import hashlib
 import hmac
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
 from orders.cancel_order import cancel_by_user
+from orders.payments import providers
 from orders.payments.attempts import start_payment
 from orders.payments.port import WebhookRefused
+from orders.payments.refunds import begin_refund
+from orders.payments.states import RefundReason
 from orders.payments.webhooks import Receipt, receive_webhook
+from orders.scan.refunds import RefundsJob
 from orders.scan.webhooks import WebhooksJob
 from tests.fixtures.payments import (
     SECRET,
@@ -299,3 +304,55 @@ def test_a_webhook_that_cannot_be_applied_does_not_hold_up_others(order_id, uncl
     assert [status for _, status, _ in _webhooks()] == ["PARKED", "APPLIED"]
     assert run_jobs() >= 0
     assert _status(order_id) == "PAID"
+
+
+def test_a_second_capture_under_the_same_key_is_a_persons(order_id, unclear):
+    assert _receive(_body(unclear)) is Receipt.APPLIED
+    assert _receive(_body(unclear, event="pev_2")) is not Receipt.APPLIED  # the same: known
+
+    _receive(_body(unclear, event="pev_3", entry="pay_s2"))
+
+    assert [(row[1], row[2]) for row in _webhooks()] == [
+        ("APPLIED", ""),
+        ("IGNORED", "KNOWN"),
+        ("TICKETED", "SECOND_CAPTURE"),
+    ]
+    assert open_items() == [("PAYMENT_WEBHOOK", "SECOND_CAPTURE")]
+
+
+def test_a_refund_that_the_bank_sent_back_and_a_second_one_are_a_persons(sandbox, order_id):
+    start_payment(order_id=order_id, user_id="ann")
+    begin_refund(
+        order_id=order_id, reason=RefundReason.OPERATOR, restock=True, requested_by="o", note="n"
+    )
+    run_jobs()
+    ((key, entry),) = rows("SELECT provider_key, provider_refund_id FROM orders_refund")
+    _receive(_body(key, kind="refund.succeeded", event="pev_1", entry=entry))
+
+    _receive(_body(key, kind="refund.failed", event="pev_2", entry=entry))
+    _receive(_body(key, kind="refund.succeeded", event="pev_3", entry="ref_other"))
+
+    assert [(row[1], row[2]) for row in _webhooks()] == [
+        ("IGNORED", "KNOWN"),
+        ("TICKETED", "REFUND_CAME_BACK"),
+        ("TICKETED", "SECOND_REFUND"),
+    ]
+
+
+def test_a_refund_of_another_amount_is_not_settled(sandbox, order_id, monkeypatch):
+    start_payment(order_id=order_id, user_id="ann")
+    begin_refund(
+        order_id=order_id, reason=RefundReason.OPERATOR, restock=True, requested_by="o", note="n"
+    )
+    provider = providers.current()
+    real = provider.refund
+    monkeypatch.setattr(
+        provider, "refund", lambda **how: replace(real(**how), amount_cents=PRICE - 1)
+    )
+    monkeypatch.setattr(providers, "named", lambda name: provider)
+
+    RefundsJob().run_once()
+
+    assert one("SELECT status FROM orders_refund") == "SUBMIT_UNKNOWN"
+    assert open_items() == [("REFUND", "AMOUNT_MISMATCH")]
+    assert _status(order_id) == "REFUNDING"

@@ -68,7 +68,7 @@ class Echo:
 
 
 def site_of(handler: Any, **more: Any) -> Site:
-    return Site(handler, **{"lanes": 2, "body_max": 1_000_000, **more})
+    return Site(handler, **{"lanes": 2, "paying": 1, "body_max": 1_000_000, **more})
 
 
 async def done(task: "asyncio.Task[None]") -> None:
@@ -147,6 +147,64 @@ async def test_a_client_that_goes_away_while_uploading_is_not_served() -> None:
     client = Client(piece(b"a", more=True), {"type": "http.disconnect"})
     await done(client.ask(site))
     assert (client.sent, echo.bodies) == ([], [])
+    site.close()
+
+
+class Slow:
+    """A handler whose requests wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.held: list[str] = []
+
+    async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
+        self.held.append(scope["path"])
+        await self.go.wait()
+        await Echo()(scope, receive, send)
+
+
+PAYMENTS = "/api/v1/orders/ord_1/payments"
+
+
+async def test_payments_hold_a_few_lanes_and_wait_for_each_other() -> None:
+    slow = Slow()
+    site = site_of(slow, lanes=3, paying=2)
+    paying = [Client(piece(b"")) for _ in range(4)]
+    tasks = [client.ask(site, path=PAYMENTS) for client in paying]
+    await eventually(lambda: slow.held == [PAYMENTS] * 2)
+
+    others = ["/api/v1/payments/webhooks/sandbox", PAYMENTS]  # a POST, and a look at payments
+    asked = [
+        (Client(piece(b"")), {"path": others[0]}),
+        (Client(piece(b"")), {"path": others[1], "method": "GET", "headers": []}),
+    ]
+    more = [client.ask(site, **scope) for client, scope in asked]
+    await eventually(lambda: len(slow.held) == 3)  # the last lane went to another
+    assert slow.held[2] == others[0]
+
+    slow.go.set()
+    for task in tasks + more:
+        await done(task)
+    assert [client.status for client in paying] == [200] * 4
+    assert sorted(slow.held) == sorted([PAYMENTS] * 5 + [others[0]])
+    site.close()
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/metrics"])
+async def test_who_watches_waits_behind_nobody_else(path: str) -> None:
+    slow = Slow()
+    site = site_of(slow, lanes=1)
+    busy = [Client(piece(b"")) for _ in range(2)]
+    tasks = [client.ask(site, path="/admin/") for client in busy]
+    await eventually(lambda: slow.held == ["/admin/"])
+
+    watching = Client(piece(b""))
+    tasks.append(watching.ask(site, path=path, method="GET", headers=[]))
+    await eventually(lambda: slow.held == ["/admin/", path])
+
+    slow.go.set()
+    for task in tasks:
+        await done(task)
     site.close()
 
 

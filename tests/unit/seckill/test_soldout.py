@@ -32,6 +32,7 @@ class Gate:
         self.holders = {"holder"}
         self.while_reading: Callable[[], None] = lambda: None
         self.away = False
+        self.reads = 0
 
     async def read_state(self, activity_id: int, sku_id: int) -> GateState | None:
         if self.away:
@@ -39,6 +40,7 @@ class Gate:
         return self.state
 
     async def read_holders(self, activity_id: int, sku_id: int) -> set[str]:
+        self.reads += 1
         found = set(self.holders)
         self.while_reading()
         return found
@@ -134,4 +136,48 @@ async def test_an_unchecked_flag_is_not_used() -> None:
     await asyncio.sleep(0.002)
     now[0] += 1.0
     assert not made.refuses(KEY, "x", 1)
+    await made.close()
+
+
+async def test_a_watch_that_fails_is_not_begun_again_with_each_answer() -> None:
+    """Holders that take longer than the deadline: each try loads Redis, in every web process."""
+    now = [0.0]
+    gate = Gate()
+
+    def too_slow() -> None:
+        raise GateUnavailable("too many holders for one deadline")
+
+    gate.while_reading = too_slow
+    made = flags(gate, clock=lambda: now[0])
+    tries = []
+    for _ in range(2_000):  # 40 s, an answer with stock 0 each 20 ms
+        made.note(KEY)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if gate.reads > len(tries):
+            tries.append(now[0])
+        now[0] += 0.02
+    assert len(tries) <= 16
+    assert 5 < tries[-1] - tries[-2] < 10
+    gate.while_reading = lambda: None
+    now[0] += 10
+    made.note(KEY)
+    await asyncio.sleep(0.002)
+    assert made.refuses(KEY, "x", 1)
+    await made.close()
+
+
+async def test_a_watch_rests_longer_than_it_reads() -> None:
+    gate = Gate()
+    now = [0.0]
+
+    def slow_and_in_vain() -> None:
+        now[0] += 0.05
+        gate.state = replace(EMPTY, version=gate.reads)
+
+    gate.while_reading = slow_and_in_vain
+    made = flags(gate, clock=lambda: now[0])
+    made.note(KEY)
+    await asyncio.sleep(0.1)  # enough for 20 reads with the pause between checks alone
+    assert gate.reads == 1
     await made.close()
