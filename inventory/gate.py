@@ -52,6 +52,8 @@ _UNAVAILABLE: Final = (
     RedisClusterException,
     OSError,
 )
+# All that the client raises; its cluster's own exception is no RedisError.
+FAILURES: Final = (redis.RedisError, RedisClusterException, OSError)
 # Redis can take no writes just now. From inside a script 6.2 wraps these in a text of its own that
 # the client has no classes for; all come at the script's first write: nothing was written.
 _REFUSES_WRITES: Final = re.compile(
@@ -110,7 +112,7 @@ class Gate:
         for _ in range(MAX_FOLLOW_UPS + 1):
             try:
                 raw = self._send(call)
-            except (redis.RedisError, OSError) as error:
+            except FAILURES as error:
                 raise _failed(error, call) from error
             following = call.follow_up(raw) if call.follow_up else None
             if following is None:
@@ -144,7 +146,7 @@ class Gate:
         """
         try:
             self._client.execute_command("PUBLISH", channel, payload)
-        except (redis.RedisError, OSError) as error:
+        except FAILURES as error:
             raise GateUnavailable(f"publish: {type(error).__name__}") from error
 
     def servers(self) -> list[str]:
@@ -170,7 +172,7 @@ class Gate:
                 for name in ("maxmemory-policy", "appendonly")
             }
             seconds, micros = self._client.time(**where)
-        except (redis.RedisError, OSError) as error:
+        except FAILURES as error:
             raise GateUnavailable(f"readiness: {type(error).__name__}: {error}") from error
         return config, int(seconds) * 1000 + int(micros) // 1000
 
@@ -184,7 +186,7 @@ class Gate:
             return ONE_SERVER
         try:
             return str(self._client.get_node_from_key(key).name)
-        except (redis.RedisError, OSError) as error:
+        except FAILURES as error:
             raise GateUnavailable(f"cluster: {type(error).__name__}: {error}") from error
 
     def server_times(self, server: str) -> tuple[int, int]:
@@ -197,7 +199,7 @@ class Gate:
             where = self._where(server)
             up_s = int(self._client.info("server", **where)["uptime_in_seconds"])
             seconds, micros = self._client.time(**where)
-        except (redis.RedisError, OSError) as error:
+        except FAILURES as error:
             raise GateUnavailable(f"server: {type(error).__name__}: {error}") from error
         return (int(seconds) - up_s) * 1000, int(seconds) * 1000 + int(micros) // 1000
 
@@ -243,7 +245,7 @@ class AsyncGate:
         for _ in range(MAX_FOLLOW_UPS + 1):
             try:
                 raw = await self._send(call)
-            except (redis.RedisError, OSError) as error:
+            except FAILURES as error:
                 raise _failed(error, call) from error
             following = call.follow_up(raw) if call.follow_up else None
             if following is None:
@@ -296,7 +298,7 @@ class AsyncGate:
                             yield "", b""
                     elif message["type"] == "pmessage":
                         yield message["channel"].decode(), message["data"]
-        except (redis.RedisError, OSError) as error:
+        except FAILURES as error:
             raise GateUnavailable(f"subscribe: {type(error).__name__}") from error
         finally:
             await client.aclose()
@@ -307,7 +309,7 @@ class AsyncGate:
             return self._url
         try:
             await self._client.initialize()
-        except (redis.RedisError, OSError) as error:
+        except FAILURES as error:
             raise GateUnavailable(f"subscribe: {type(error).__name__}") from error
         node = self._client.get_random_node()  # another one each time: this one may be down
         parts = urlsplit(self._url)
@@ -323,9 +325,16 @@ _gate: tuple[int, str, Gate] | None = None
 
 
 def gate() -> Gate:
-    """Return the process's runner, made at first use and again after a fork or a change of URL."""
+    """Return the process's runner, made at first use and again after a fork or a change of URL.
+
+    Raises:
+        GateUnavailable: no server of the cluster answers: its client connects when it is made.
+    """
     global _gate
     pid, url = os.getpid(), settings.REDIS_URL
     if _gate is None or _gate[:2] != (pid, url):
-        _gate = (pid, url, Gate(url=url, cluster=settings.REDIS_CLUSTER))
+        try:
+            _gate = (pid, url, Gate(url=url, cluster=settings.REDIS_CLUSTER))
+        except FAILURES as error:
+            raise GateUnavailable(f"cluster: {type(error).__name__}: {error}") from error
     return _gate[2]

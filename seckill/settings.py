@@ -268,6 +268,7 @@ DATABASES = {
         "ATOMIC_REQUESTS": False,
         "TEST": {"NAME": env.str("SECKILL_TEST_DATABASE", "test_seckill")},
         "OPTIONS": {
+            **_database.get("OPTIONS", {}),  # of the URL: sslmode, target_session_attrs
             "connect_timeout": 3,
             "keepalives": 1,
             "keepalives_idle": 5,

@@ -125,6 +125,25 @@ async def test_news_is_heard_though_the_server_of_the_url_is_down(redis_cluster)
     speaker.close()
 
 
+async def test_a_cluster_that_is_away_is_unavailable(redis_cluster, settings, monkeypatch) -> None:
+    """Also before the first call: the client connects when it is made."""
+    url = redis_cluster.url
+    sync, other = Gate(url=url, cluster=True), AsyncGate(url=url, cluster=True)
+    assert await other.run(verbs.holders(activity_id=42, sku_id=8)) == {}
+    for port in redis_cluster.ports:
+        redis_cluster.kill(port)
+    for _ in range(2):  # the first meets closed connections, the second finds no server
+        with pytest.raises(GateUnavailable):
+            sync.run(verbs.holders(activity_id=42, sku_id=8))
+        with pytest.raises(GateUnavailable):
+            await other.run(verbs.holders(activity_id=42, sku_id=8))
+    settings.REDIS_URL, settings.REDIS_CLUSTER = url, True
+    monkeypatch.setattr("inventory.gate._gate", None)
+    assert "does not answer" in readiness.problems()[0]
+    sync.close()
+    await other.close()
+
+
 def _one_a_shard(cluster: RedisCluster) -> list[int]:
     found: dict[int, int] = {}
     for activity_id in range(100):
