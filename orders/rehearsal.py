@@ -71,7 +71,7 @@ SELECT
     (SELECT count(*) FROM orders_payment_attempt a JOIN orders_order o USING (order_id)
         WHERE o.activity_id = %(activity)s AND a.settled_at IS NULL),
     (SELECT count(*) FROM orders_refund r JOIN orders_order o USING (order_id)
-        WHERE o.activity_id = %(activity)s AND r.settled_at IS NULL),
+        WHERE o.activity_id = %(activity)s AND r.status <> 'SUCCEEDED'),
     (SELECT count(*) FROM orders_order WHERE activity_id = %(activity)s
         AND status IN ('CREATED', 'PAYING', 'REFUNDING')),
     ({UNSENT})

@@ -28,6 +28,8 @@ from orders.payments.port import Answer, Outcome, PaymentProvider, ProviderState
 from orders.payments.states import (
     ATTEMPT_ALLOWED,
     ATTEMPT_OPEN,
+    ERROR_CLASS_MAX,
+    ITEM_AFTER_TRIES,
     LEASE_S,
     MISMATCH_RETRY_S,
     AttemptStatus,
@@ -235,19 +237,23 @@ def _mismatch(attempt: Attempt, answer: Answer, now: datetime) -> None:
     PaymentAttempt.objects.filter(pk=attempt.attempt_id, status__in=list(ATTEMPT_OPEN)).update(
         next_try_at=now + timedelta(seconds=MISMATCH_RETRY_S)
     )
+    _open_item(
+        attempt,
+        "AMOUNT_MISMATCH",
+        asked=[attempt.amount_cents, attempt.currency],
+        captured=[answer.amount_cents, answer.currency],
+        provider_payment_id=answer.provider_id,
+    )
+
+
+def _open_item(attempt: Attempt, reason: str, **more: object) -> None:
     items.open_item(
         items.PAYMENT,
         attempt.attempt_id,
-        reason="AMOUNT_MISMATCH",
+        reason=reason,
         keys=(attempt.order_id,),
         body=msgspec.json.encode(
-            {
-                "attempt_id": attempt.attempt_id,
-                "order_id": attempt.order_id,
-                "asked": [attempt.amount_cents, attempt.currency],
-                "captured": [answer.amount_cents, answer.currency],
-                "provider_payment_id": answer.provider_id,
-            }
+            {"attempt_id": attempt.attempt_id, "order_id": attempt.order_id, **more}
         ),
     )
 
@@ -317,9 +323,14 @@ def drive(attempt: Attempt, provider: PaymentProvider) -> Outcome:
 
 
 def set_aside(attempt: Attempt, error_class: str) -> None:
-    """Put an attempt off that cannot be driven; it is asked about again, ever more rarely."""
+    """Put an attempt off that cannot be driven, ever longer; still so after a minute: an item."""
     with transaction.atomic(durable=True):
-        _unknown(attempt.attempt_id, error_class, begin())
+        _unknown(attempt.attempt_id, error_class[:ERROR_CLASS_MAX], begin())
+        if PaymentAttempt.objects.filter(
+            pk=attempt.attempt_id, status__in=list(ATTEMPT_OPEN), tries__gt=ITEM_AFTER_TRIES
+        ).exists():
+            _open_item(attempt, "CANNOT_BE_DRIVEN", provider=attempt.provider, error=error_class)
+    metrics.PAYMENT_ANSWER.labels(outcome="SET_ASIDE").inc()
 
 
 def back_off(tries: int) -> timedelta:

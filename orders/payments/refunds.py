@@ -1,42 +1,28 @@
-"""Refunds: one for each captured attempt that its order does not keep, driven until settled.
+"""Refunds: one for each captured attempt that its order does not keep; how they come to be.
 
-DUE → SUBMITTED (committed) → the call → SUCCEEDED, FAILED with an item for people, or
-SUBMIT_UNKNOWN, which a query settles. The provider's key never changes while a refund is open, so
-sending it again can never refund twice. The refund of a paid order ends the order: REFUNDING when
-it is asked for, REFUNDED (with event, units and release) when the money is back.
+They are DUE until `orders/payments/drive_refunds.py` takes them. The refund of a paid order ends
+the order: REFUNDING when it is asked for, REFUNDED (with event, units and release) when the money
+is back.
 Locks: the order first, then the refund, then stock. Source: docs/payments.md.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import F
 from ulid import ULID
 
-import faultpoint
-from orders import audit, metrics
-from orders.contracts import ORDER_REFUNDED
-from orders.database import begin, fetch
-from orders.end_order import end_orders
-from orders.errors import OrderNotFound, OrderStateConflict
-from orders.events import ORDER_COLUMNS, order_record
+from orders import audit
+from orders.database import begin
+from orders.errors import OrderNotFound, OrdersError, OrderStateConflict
 from orders.models import Order, PaymentAttempt, Refund
-from orders.payments import items
-from orders.payments.port import Answer, Outcome, PaymentProvider, ProviderState
-from orders.payments.states import (
-    LEASE_S,
-    MISMATCH_RETRY_S,
-    REFUND_ALLOWED,
-    REFUND_OPEN,
-    RefundReason,
-    RefundStatus,
-    sources,
-)
+from orders.payments import items, providers
+from orders.payments.drive_refunds import DueRefund, due_refund, record_answer
+from orders.payments.port import Outcome, ProviderState, ProviderUnavailable
+from orders.payments.states import REFUND_ALLOWED, RefundReason, RefundStatus, sources
 from orders.states import OrderStatus
 
 if TYPE_CHECKING:
@@ -46,26 +32,9 @@ log = structlog.get_logger(__name__)
 
 REFUND_PERMISSION: Final = "orders.refund_order"
 
-_REFUNDED: Final = f"""
-UPDATE orders_order o
-   SET status = 'REFUNDED', aggregate_version = o.aggregate_version + 1
- WHERE o.order_id = %s AND o.status = 'REFUNDING' AND o.payment_id = %s
-RETURNING {ORDER_COLUMNS}
-"""  # noqa: S608 - constants
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DueRefund:
-    """What a call about a refund needs."""
-
-    refund_id: str
-    order_id: str
-    provider: str
-    provider_key: str
-    provider_payment_id: str
-    amount_cents: int
-    currency: str
-    status: RefundStatus
+class RefundRefused(OrdersError):
+    """A refund cannot be tried again now; the text says why."""
 
 
 def owe(
@@ -204,6 +173,9 @@ def retry_failed(
 ) -> None:
     """Try a failed refund again, under a new provider key: the old one is answered for ever.
 
+    The provider is asked about the old key first: given back after all, the refund is settled and
+    nothing is sent.
+
     Args:
         refund_id: a FAILED refund.
         user: needs the permission `orders.refund_order`.
@@ -212,13 +184,22 @@ def retry_failed(
     Raises:
         PermissionDenied: the user may not refund.
         OrderStateConflict: it is not FAILED.
+        RefundRefused: it succeeded after all under its old key, or whether it did is not known.
+
+    Cost: one call with its deadline, and two short transactions.
     """
     _require(user, REFUND_PERMISSION)
+    old = Refund.objects.select_related("attempt").get(pk=refund_id)
+    if old.status != RefundStatus.FAILED:
+        raise OrderStateConflict(old.status)
+    _settle_old_key(due_refund(old))
     with transaction.atomic(durable=True):
         now = begin()
         refund = Refund.objects.select_for_update(no_key=True).get(pk=refund_id)
         changed = Refund.objects.filter(
-            pk=refund_id, status__in=sources(REFUND_ALLOWED, RefundStatus.DUE)
+            pk=refund_id,
+            provider_key=old.provider_key,  # the one that was asked about
+            status__in=sources(REFUND_ALLOWED, RefundStatus.DUE),
         ).update(
             status=RefundStatus.DUE,
             provider_key=f"{refund_id}-{refund.submit_count}",
@@ -233,195 +214,21 @@ def retry_failed(
     log.info("refund_retried", refund_id=refund_id, operator=user.get_username())
 
 
-def claim_due(limit: int) -> list[DueRefund]:
-    """Take open refunds whose time has come; a DUE one is SUBMITTED by this, before any call.
-
-    `status` in the answer is the one before: what was DUE has never been sent under its key.
-    """
-    with transaction.atomic(durable=True):
-        now = begin()
-        rows = list(
-            Refund.objects.select_for_update(skip_locked=True, no_key=True, of=("self",))
-            .select_related("attempt")
-            .filter(status__in=list(REFUND_OPEN), next_try_at__lte=now)
-            .order_by("next_try_at")[:limit]
-        )
-        lease = now + timedelta(seconds=LEASE_S)
-        Refund.objects.filter(pk__in=[row.pk for row in rows]).update(next_try_at=lease)
-        Refund.objects.filter(
-            pk__in=[row.pk for row in rows],
-            status__in=sources(REFUND_ALLOWED, RefundStatus.SUBMITTED),
-        ).update(
-            status=RefundStatus.SUBMITTED, submitted_at=now, submit_count=F("submit_count") + 1
-        )
-    return [
-        DueRefund(
-            refund_id=row.refund_id,
-            order_id=row.order_id,
-            provider=row.provider,
-            provider_key=row.provider_key,
-            provider_payment_id=row.attempt.provider_payment_id or "",
-            amount_cents=row.amount_cents,
-            currency=row.currency,
-            status=RefundStatus(row.status),
-        )
-        for row in rows
-    ]
-
-
-def drive(refund: DueRefund, provider: PaymentProvider) -> Outcome:
-    """Send a refund, or ask what became of it and send the same key again where it is unknown."""
-    faultpoint.hit("refund.after_record")
-    answer = None
-    if refund.status is not RefundStatus.DUE:
-        answer = provider.query_refund(key=refund.provider_key)
-    if answer is None or answer.outcome is Outcome.NOT_FOUND:
-        answer = provider.refund(
-            key=refund.provider_key,
-            provider_payment_id=refund.provider_payment_id,
-            amount_cents=refund.amount_cents,
-        )
-    faultpoint.hit("refund.after_call")
-    record_answer(refund, answer)
-    return answer.outcome
-
-
-def set_aside(refund: DueRefund, error_class: str) -> None:
-    """Put a refund off that cannot be driven; it is asked about again, ever more rarely."""
-    with transaction.atomic(durable=True):
-        _unclear(refund, error_class, begin(), is_unknown=True)
-
-
-def record_answer(refund: DueRefund, answer: Answer) -> None:
-    """Record what the provider said about a refund, in a transaction of its own."""
-    with transaction.atomic(durable=True):
-        now = begin()
-        succeeded = answer.outcome is Outcome.OK and answer.state is ProviderState.SUCCEEDED
-        wanted = (refund.amount_cents, refund.currency)
-        if succeeded and (answer.amount_cents, answer.currency) != wanted:
-            _mismatch(refund, answer, now)
-        elif succeeded:
-            succeed(
-                provider=refund.provider,
-                provider_key=refund.provider_key,
-                provider_refund_id=answer.provider_id,
-                now=now,
-            )
-        elif answer.outcome is Outcome.DEFINITE or answer.state is ProviderState.FAILED:
-            fail(
-                provider=refund.provider,
-                provider_key=refund.provider_key,
-                error_class=answer.error_class,
-                now=now,
-            )
-        else:
-            _unclear(refund, answer.error_class, now, is_unknown=answer.outcome is not Outcome.OK)
-        faultpoint.hit("refund.before_commit")
-    metrics.REFUND_ANSWER.labels(outcome=answer.outcome.value).inc()
-
-
-def succeed(*, provider: str, provider_key: str, provider_refund_id: str, now: datetime) -> bool:
-    """Settle a refund as given back, inside the caller's transaction; False changes nothing.
+def _settle_old_key(refund: DueRefund) -> None:
+    """Ask about a failed refund's key before it gets another: both could give the money back.
 
     Raises:
-        Refund.DoesNotExist: no refund has this key.
-
-    Cost: three statements, and those of the order's end when its kept payment went back.
+        RefundRefused: another key must not be sent (now); the text says why.
     """
-    refund = Refund.objects.get(provider=provider, provider_key=provider_key)
-    Order.objects.select_for_update(no_key=True).get(pk=refund.order_id)
-    changed = Refund.objects.filter(
-        pk=refund.pk, status__in=sources(REFUND_ALLOWED, RefundStatus.SUCCEEDED)
-    ).update(
-        status=RefundStatus.SUCCEEDED,
-        provider_refund_id=provider_refund_id,
-        settled_at=now,
-        next_try_at=None,
-        error_class="",
-    )
-    if not changed:
-        return False
-    items.resolve(items.REFUND, refund.refund_id, resolution="REFUNDED")
-    ended = fetch(_REFUNDED, (refund.order_id, refund.attempt_id))
-    if ended:
-        end_orders(
-            [order_record(row) for row in ended],
-            event_type=ORDER_REFUNDED,
-            restock=refund.restock,
-            now=now,
-        )
-    return True
-
-
-def fail(*, provider: str, provider_key: str, error_class: str, now: datetime) -> bool:
-    """Settle a refund as refused and open its item, inside the caller's transaction.
-
-    Raises:
-        Refund.DoesNotExist: no refund has this key.
-    """
-    refund = Refund.objects.get(provider=provider, provider_key=provider_key)
-    changed = Refund.objects.filter(
-        pk=refund.pk, status__in=sources(REFUND_ALLOWED, RefundStatus.FAILED)
-    ).update(status=RefundStatus.FAILED, settled_at=now, next_try_at=None, error_class=error_class)
-    if not changed:
-        return False
-    log.error("refund_failed", order_id=refund.order_id, refund_id=refund.refund_id)
-    items.open_item(
-        items.REFUND,
-        refund.refund_id,
-        reason="REFUND_FAILED",
-        keys=(refund.order_id, refund.attempt_id),
-        body=msgspec.json.encode(
-            {
-                "refund_id": refund.refund_id,
-                "order_id": refund.order_id,
-                "attempt_id": refund.attempt_id,
-                "amount_cents": refund.amount_cents,
-                "currency": refund.currency,
-                "error_class": error_class,
-            }
-        ),
-    )
-    return True
-
-
-def _mismatch(refund: DueRefund, answer: Answer, now: datetime) -> None:
-    """The provider gave back something else than we asked for: not settled, a person looks."""
-    log.error("refund_amount_mismatch", order_id=refund.order_id, refund_id=refund.refund_id)
-    _unclear(refund, "AMOUNT_MISMATCH", now, is_unknown=True)
-    Refund.objects.filter(pk=refund.refund_id, status__in=list(REFUND_OPEN)).update(
-        next_try_at=now + timedelta(seconds=MISMATCH_RETRY_S)
-    )
-    items.open_item(
-        items.REFUND,
-        refund.refund_id,
-        reason="AMOUNT_MISMATCH",
-        keys=(refund.order_id,),
-        body=msgspec.json.encode(
-            {
-                "refund_id": refund.refund_id,
-                "order_id": refund.order_id,
-                "asked": [refund.amount_cents, refund.currency],
-                "given_back": [answer.amount_cents, answer.currency],
-                "provider_refund_id": answer.provider_id,
-            }
-        ),
-    )
-
-
-def _unclear(refund: DueRefund, error_class: str, now: datetime, *, is_unknown: bool) -> None:
-    """Pending at the provider, or no clear answer: asked again later."""
-    row = Refund.objects.filter(pk=refund.refund_id, status__in=list(REFUND_OPEN))
-    tries = row.values_list("tries", flat=True).first()
-    if tries is None:
-        return
-    wait = timedelta(seconds=min(60, 2 ** min(tries, 6)))
-    row.update(next_try_at=now + wait, tries=tries + 1, error_class=error_class)
-    if is_unknown:
-        Refund.objects.filter(
-            pk=refund.refund_id,
-            status__in=sources(REFUND_ALLOWED, RefundStatus.SUBMIT_UNKNOWN),
-        ).update(status=RefundStatus.SUBMIT_UNKNOWN)
+    try:
+        answer = providers.named(refund.provider).query_refund(key=refund.provider_key)
+    except ProviderUnavailable as error:
+        raise RefundRefused(str(error)) from error
+    if answer.outcome is Outcome.OK and answer.state is ProviderState.SUCCEEDED:
+        record_answer(refund, answer)
+        raise RefundRefused("the provider has given it back after all: nothing was sent")
+    if answer.outcome is Outcome.UNKNOWN or answer.state is ProviderState.PENDING:
+        raise RefundRefused("the provider does not say yet that it failed: try again later")
 
 
 def _require(user: "AbstractBaseUser | AnonymousUser", permission: str) -> None:

@@ -6,6 +6,9 @@ from typing import Final, TypeVar
 
 # While the call that it is recorded for may still be running, nobody else drives a row.
 LEASE_S: Final = 10
+# A row that could not be driven and was tried more often waits a minute by now: a person looks.
+ITEM_AFTER_TRIES: Final = 6
+ERROR_CLASS_MAX: Final = 40  # as wide as the column
 MISMATCH_RETRY_S: Final = 3_600  # another amount than asked for: a person looks first
 
 S = TypeVar("S", bound=StrEnum)

@@ -21,10 +21,16 @@ from messaging.sqlstate import ErrorClass, classify, reason_of
 from orders import metrics
 from orders.database import begin, fetch
 from orders.models import PaymentAttempt, Refund, WebhookEvent
-from orders.payments import attempts, items, providers, refunds
+from orders.payments import attempts, drive_refunds, items, providers
 from orders.payments.attempts import Settlement
 from orders.payments.port import EventKind, ProviderEvent, ProviderUnavailable, WebhookRefused
-from orders.payments.states import WEBHOOK_ALLOWED, RefundStatus, WebhookStatus, sources
+from orders.payments.states import (
+    WEBHOOK_ALLOWED,
+    AttemptStatus,
+    RefundStatus,
+    WebhookStatus,
+    sources,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -184,8 +190,11 @@ def _apply_payment(provider: str, event: ProviderEvent, now: datetime) -> _Verdi
     if not PaymentAttempt.objects.filter(pk=event.key, provider=provider).exists():
         return _Verdict(status=WebhookStatus.PARKED, reason="NO_PAYMENT_YET")
     if event.kind is EventKind.PAYMENT_FAILED:
-        changed = attempts.fail(attempt_id=event.key, error_class="DECLINED", now=now)
-        return _applied(changed)
+        if attempts.fail(attempt_id=event.key, error_class="DECLINED", now=now):
+            return _applied(True)
+        if PaymentAttempt.objects.filter(pk=event.key, status=AttemptStatus.SUCCEEDED).exists():
+            return _Verdict(status=WebhookStatus.TICKETED, reason="CAPTURE_TAKEN_BACK")
+        return _applied(False)
     settlement = attempts.capture(
         attempt_id=event.key,
         provider_payment_id=event.provider_id,
@@ -211,22 +220,26 @@ def _apply_refund(provider: str, event: ProviderEvent, now: datetime) -> _Verdic
         return _Verdict(status=WebhookStatus.PARKED, reason="NOT_SENT_YET")
     if (event.amount_cents, event.currency) != (known.amount_cents, known.currency):
         return _Verdict(status=WebhookStatus.TICKETED, reason="AMOUNT_MISMATCH")
-    if event.kind is EventKind.REFUND_FAILED:
-        if known.status == RefundStatus.SUCCEEDED:  # the bank sent it back: it is with nobody
-            return _Verdict(status=WebhookStatus.TICKETED, reason="REFUND_CAME_BACK")
-        return _applied(
-            refunds.fail(provider=provider, provider_key=event.key, error_class="REFUSED", now=now)
+    failed = event.kind is EventKind.REFUND_FAILED
+    if failed:
+        changed = drive_refunds.fail(
+            provider=provider, provider_key=event.key, error_class="REFUSED", now=now
         )
-    if known.status == RefundStatus.SUCCEEDED and known.provider_refund_id != event.provider_id:
-        return _Verdict(status=WebhookStatus.TICKETED, reason="SECOND_REFUND")
-    return _applied(
-        refunds.succeed(
+    else:
+        changed = drive_refunds.succeed(
             provider=provider,
             provider_key=event.key,
             provider_refund_id=event.provider_id,
             now=now,
         )
-    )
+    if changed:
+        return _applied(True)
+    known.refresh_from_db()  # only now: a query may have settled it since it was read
+    if failed and known.status == RefundStatus.SUCCEEDED:  # the bank sent it back: with nobody
+        return _Verdict(status=WebhookStatus.TICKETED, reason="REFUND_CAME_BACK")
+    if not failed and known.provider_refund_id != event.provider_id:
+        return _Verdict(status=WebhookStatus.TICKETED, reason="SECOND_REFUND")
+    return _applied(False)
 
 
 def _applied(changed: bool) -> _Verdict:

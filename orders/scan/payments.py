@@ -6,7 +6,7 @@ A row that was recorded and whose process died before or after the call looks th
 from typing import Final
 
 from orders.payments import attempts
-from orders.scan.unanswered import drive_due
+from orders.scan.unanswered import BATCH, drive_due
 
 
 class PaymentsJob:
@@ -15,12 +15,17 @@ class PaymentsJob:
     name: Final = "payments"
     tick_s: Final = 1.0
 
+    def __init__(self) -> None:
+        self.has_more = False
+
     def run_once(self) -> int:
         """Drive one batch; returns how many attempts were asked about.
 
         Cost: two statements; for each attempt one or two calls and one short transaction.
         """
-        return drive_due(attempts.claim_due, attempts.drive, attempts.set_aside)
+        done = drive_due(attempts.claim_due, attempts.drive, attempts.set_aside)
+        self.has_more = done == BATCH
+        return done
 
     def close(self) -> None:
         """Nothing to close."""

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from orders.payments import refunds
-from orders.scan.unanswered import drive_due
+from orders.payments import drive_refunds
+from orders.scan.unanswered import BATCH, drive_due
 
 
 class RefundsJob:
@@ -12,12 +12,17 @@ class RefundsJob:
     name: Final = "refunds"
     tick_s: Final = 0.5
 
+    def __init__(self) -> None:
+        self.has_more = False
+
     def run_once(self) -> int:
         """Drive one batch; returns how many refunds were sent or asked about.
 
         Cost: three statements; for each refund one or two calls and one short transaction.
         """
-        return drive_due(refunds.claim_due, refunds.drive, refunds.set_aside)
+        done = drive_due(drive_refunds.claim_due, drive_refunds.drive, drive_refunds.set_aside)
+        self.has_more = done == BATCH
+        return done
 
     def close(self) -> None:
         """Nothing to close."""

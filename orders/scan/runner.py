@@ -6,7 +6,7 @@ again; leases and due rows are still there.
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import structlog
 from django.db import close_old_connections, connection
@@ -59,6 +59,16 @@ class Job(Protocol):
         ...
 
 
+@runtime_checkable
+class EagerJob(Job, Protocol):
+    """A job that knows when a round took all it may: the next one begins at once."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last round was a full one."""
+        ...
+
+
 JOBS: Final[dict[str, Callable[[], Job]]] = {
     PendingJob.name: PendingJob,
     SweepJob.name: SweepJob,
@@ -108,7 +118,8 @@ def run_job(job: Job, stop: StopSignal, pulse: Pulse) -> None:
             failing = False
             backoff.reset()
             pulse.report(LoopState.RUNNING, done=done)
-            _wait(stop, pulse, job.tick_s)
+            if not (isinstance(job, EagerJob) and job.has_more):
+                _wait(stop, pulse, job.tick_s)
     finally:
         job.close()
 

@@ -9,12 +9,14 @@ from django.db import InterfaceError, OperationalError
 
 from orders.payments import providers
 from orders.payments.port import Outcome, PaymentProvider, ProviderUnavailable
+from orders.payments.states import LEASE_S
 
 BATCH: Final = 20
 # A provider that does not answer costs its deadline each time: no more of them in this round.
 GIVE_UP_AFTER: Final = 3
-# A round stays far below what the watchdog takes for a hang; the rest is due after its lease.
-ROUND_S: Final = 15.0
+# A round stays far below what the watchdog takes for a hang, and begins nothing whose lease has
+# ended: another scanner may have it by then.
+ROUND_S: Final = float(LEASE_S)
 
 log = structlog.get_logger(__name__)
 
@@ -50,8 +52,8 @@ def drive_due(
         OperationalError, InterfaceError: the database is away.
     """
     unclear = 0
-    due = claim_due(BATCH)
     ends_at = time.monotonic() + ROUND_S
+    due = claim_due(BATCH)
     for done, one in enumerate(due, start=1):
         try:
             unclear += drive(one, providers.named(one.provider)) is Outcome.UNKNOWN

@@ -45,7 +45,7 @@ SELECT (SELECT count(*) FROM orders_reservation
        (SELECT count(*) FROM orders_payment_attempt a JOIN orders_order o USING (order_id)
          WHERE o.activity_id = %(activity)s AND a.next_try_at IS NOT NULL),
        (SELECT count(*) FROM orders_refund r JOIN orders_order o USING (order_id)
-         WHERE o.activity_id = %(activity)s AND r.next_try_at IS NOT NULL)
+         WHERE o.activity_id = %(activity)s AND r.status <> 'SUCCEEDED')
 """  # noqa: S608 - constants
 _SAYINGS: Final = (
     "{} releases are due",

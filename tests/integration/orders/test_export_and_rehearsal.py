@@ -199,6 +199,15 @@ def test_what_is_still_delivered_afterwards_changes_nothing(rehearsal):
             " next_try_at = now()",
             "payments are not settled",
         ),
+        (  # refused by the provider: the money is still here
+            "INSERT INTO orders_refund (refund_id, attempt_id, order_id, provider, provider_key,"
+            " amount_cents, currency, reason, restock, note, requested_by, status, submitted_at,"
+            " submit_count, tries, settled_at, error_class)"
+            " SELECT 'rfd_1', attempt_id, order_id, provider, 'rfd_1', amount_cents, currency,"
+            " 'SECOND_CAPTURE', true, '', '', 'FAILED', now(), 1, 0, now(), 'REFUSED'"
+            " FROM orders_payment_attempt",
+            "refunds are not settled",
+        ),
         (
             "UPDATE orders_order SET status = 'PAYING', paid_at = NULL WHERE status = 'PAID'",
             "neither paid nor ended",

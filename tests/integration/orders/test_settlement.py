@@ -19,6 +19,7 @@ from orders.settlement.cleanup import delete_old_gates
 from orders.settlement.report import as_csv, safe_cell, settlement_report
 from orders.settlement.settle import blockers, settle
 from tests.fixtures.paid import pay_now
+from tests.fixtures.purchases import attempt
 from tests.fixtures.rebuild import operator
 from tests.fixtures.sales import (
     make_overdue,
@@ -115,6 +116,15 @@ def _held(sale):
     sale.hold(replace(first, reservation_id=f"rsv_{suffix}", message_id=f"evt_{suffix}"))
 
 
+def _failed_refund(sale):
+    """A second capture of a paid order: its refund was refused and nobody has acted."""
+    attempt(sale.reservations[0])
+    execute(
+        "UPDATE orders_refund SET status = 'FAILED', submitted_at = now(), settled_at = now(),"
+        " next_try_at = NULL"
+    )
+
+
 def _rebuilding(sale):
     execute("UPDATE inventory_activity SET rebuild_unfinished = true")
 
@@ -127,6 +137,7 @@ def _rebuilding(sale):
         (_unpaid, "2 orders are unpaid or being refunded"),
         (_unsent, "4 messages are not sent"),
         (_held, "1 reservations are held by a ticket"),
+        (_failed_refund, "1 refunds are not settled"),
         (_rebuilding, "its gate is being rebuilt, or waits for it"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

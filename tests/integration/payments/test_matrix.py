@@ -7,11 +7,12 @@ from orders.cancel_order import cancel_by_user
 from orders.database import begin
 from orders.errors import OrderStateConflict
 from orders.payments import attempts as machine
-from orders.payments import refunds as refund_machine
+from orders.payments import drive_refunds as refund_machine
 from orders.payments.attempts import start_payment
+from orders.payments.drive_refunds import DueRefund
 from orders.payments.money import money_breaches
 from orders.payments.port import Answer, Outcome, ProviderState
-from orders.payments.refunds import DueRefund, begin_refund
+from orders.payments.refunds import begin_refund
 from orders.payments.states import (
     ATTEMPT_ALLOWED,
     REFUND_ALLOWED,

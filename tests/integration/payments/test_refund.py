@@ -10,8 +10,9 @@ from orders.errors import OrderStateConflict
 from orders.models import PaymentAttempt
 from orders.payments import providers
 from orders.payments.attempts import _attempt, record_answer, start_payment
+from orders.payments.drive_refunds import claim_due, drive
 from orders.payments.money import compare_book
-from orders.payments.refunds import claim_due, drive, refund_order, retry_failed
+from orders.payments.refunds import refund_order, retry_failed
 from tests.fixtures.payments import (
     assert_money_exact,
     open_items,

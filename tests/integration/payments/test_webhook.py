@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from orders.cancel_order import cancel_by_user
-from orders.payments import providers
+from orders.payments import drive_refunds, providers
 from orders.payments.attempts import start_payment
 from orders.payments.port import WebhookRefused
 from orders.payments.refunds import begin_refund
@@ -282,9 +282,52 @@ def test_failed_after_succeeded_and_succeeded_after_failed(order_id, unclear):
     assert _receive(_body(unclear, kind="payment.failed", event="e1")) is Receipt.APPLIED
     assert attempts(order_id) == [("FAILED", "DECLINED")]
     assert _receive(_body(unclear, event="e2")) is Receipt.APPLIED
-    assert _receive(_body(unclear, kind="payment.failed", event="e3")) is Receipt.IGNORED
+    assert _receive(_body(unclear, kind="payment.failed", event="e3")) is Receipt.TICKETED
 
     assert (_status(order_id), attempts(order_id)) == ("PAID", [("SUCCEEDED", "")])
+    assert open_items() == [("PAYMENT_WEBHOOK", "CAPTURE_TAKEN_BACK")]
+
+
+def test_a_failure_that_is_known_is_ignored(order_id, unclear):
+    assert _receive(_body(unclear, kind="payment.failed", event="e1")) is Receipt.APPLIED
+    assert _receive(_body(unclear, kind="payment.failed", event="e2")) is Receipt.IGNORED
+    assert open_items() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "verdict"),
+    [
+        ("refund.succeeded", "ref_1", ("IGNORED", "KNOWN")),
+        ("refund.succeeded", "ref_other", ("TICKETED", "SECOND_REFUND")),
+        ("refund.failed", "ref_1", ("TICKETED", "REFUND_CAME_BACK")),
+    ],
+)
+def test_what_a_query_settles_meanwhile_is_compared(
+    sandbox, order_id, monkeypatch, kind, entry, verdict
+):
+    """The query's answer is committed after the webhook has looked at the refund."""
+    start_payment(order_id=order_id, user_id="ann")
+    key = begin_refund(
+        order_id=order_id, reason=RefundReason.OPERATOR, restock=True, requested_by="o", note="n"
+    )
+    drive_refunds.claim_due(10)
+
+    def too_late(real):
+        def settle(**how):
+            execute(
+                "UPDATE orders_refund SET status = 'SUCCEEDED', provider_refund_id = 'ref_1',"
+                " settled_at = now(), next_try_at = NULL"
+            )
+            return real(**how)
+
+        return settle
+
+    for name in ("succeed", "fail"):
+        monkeypatch.setattr(drive_refunds, name, too_late(getattr(drive_refunds, name)))
+
+    _receive(_body(key, kind=kind, entry=entry))
+
+    assert [(row[1], row[2]) for row in _webhooks()] == [verdict]
 
 
 def test_kinds_that_we_do_not_use_are_kept_and_ignored(order_id):

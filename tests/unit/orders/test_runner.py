@@ -8,7 +8,7 @@ import pytest
 from inventory.errors import GateUnavailable
 from messaging.pulse import LoopState, Pulse
 from messaging.topology import enabled_groups
-from orders.scan import runner
+from orders.scan import payments, refunds, runner
 from seckill.bootstrap import handlers
 
 
@@ -69,6 +69,26 @@ def test_told_to_stop_it_does_not_wait_for_its_tick(run):
     run(job)
     assert time.monotonic() - started < 5
     assert job.closed
+
+
+def test_after_a_full_round_the_next_begins_at_once(run):
+    job = Job(20, 20, 0)
+    job.tick_s = 60
+    job.has_more = True
+
+    run(job)
+
+    assert job.rounds >= 3
+
+
+def test_the_jobs_of_money_know_when_a_round_was_full(monkeypatch):
+    for module in (payments, refunds):
+        done = iter([module.BATCH, 3])
+        monkeypatch.setattr(module, "drive_due", lambda *_, done=done: next(done))
+    for job in (payments.PaymentsJob(), refunds.RefundsJob()):
+        assert isinstance(job, runner.EagerJob)
+        assert [job.has_more, job.run_once(), job.has_more] == [False, 20, True]
+        assert [job.run_once(), job.has_more] == [3, False]
 
 
 def test_a_long_tick_is_no_hang(monkeypatch):
