@@ -7,6 +7,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orders.models import PaymentAttempt, Refund
+from orders.payments.port import Answer, Outcome, ProviderState
+from orders.payments.sandbox import SandboxProvider
 from orders.void import request_void
 from tests.fixtures.sales import open_sale
 from tests.fixtures.sql import execute, one, rows
@@ -138,9 +140,15 @@ def test_a_form_sent_twice_acts_once_and_a_refusal_keeps_what_was_typed(sale, pa
     assert one("SELECT count(*) FROM django_admin_log") == 0
 
 
-def test_a_failed_refund_is_tried_again(failed):
+def test_a_failed_refund_is_tried_again(failed, monkeypatch, settings):
+    settings.PAYMENT_PROVIDER_URL = "http://provider.invalid"
+    answer = Answer(outcome=Outcome.UNKNOWN)
+    monkeypatch.setattr(SandboxProvider, "query_refund", lambda self, *, key: answer)
     client = staff("view_refund", "refund_order")
     page = url("refund_retry", failed.pk)
+    shown = text_of(client.post(page, {"reason": "the card works again"}))
+    assert "the provider does not say yet that it failed" in shown
+    answer = Answer(outcome=Outcome.OK, state=ProviderState.FAILED)
     assert page in text_of(client.get(url("refund_change", failed.pk)))
     assert "REFUSED" in text_of(client.get(page))
 
