@@ -71,6 +71,19 @@ MACHINES: dict[str, tuple[str, Mapping[StrEnum, frozenset[StrEnum]]]] = {
     ),
 }
 
+# Beside the five that every problem has; a test compares with the schema.
+PROBLEM_MEMBERS = {
+    "reservation_id": "`ALREADY_RESERVED`: the one you hold; `RESERVATION_ENDED`: the one that is "
+    "over",
+    "order_id": "`ALREADY_RESERVED`: the id that its order has or will have",
+    "status_url": "`ALREADY_RESERVED`, `RESERVATION_ENDED`: path of the reservation's status",
+    "events_url": "`ALREADY_RESERVED`: path of its stream of changes",
+    "reason": "`RESERVATION_ENDED`: why it ended; `BAD_REQUEST` of a payment provider's webhook: "
+    "why it was refused",
+    "order_status": "`ORDER_STATE_CONFLICT`: the order's present state",
+    "errors": "`BAD_REQUEST`: what is wrong, by field; absent when the body could not be read",
+}
+
 
 def chart(allowed: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
     """Draw one machine as a Mermaid state chart; states without a way out end the chart."""
@@ -103,7 +116,13 @@ def problems_page() -> str:
         "`application/problem+json` (RFC 9457); clients decide by `code`.\n\n"
         "| code | HTTP | Retry-After, s | what it says |\n|---|---|---|---|\n"
     )
-    return head + "\n".join(rows) + "\n"
+    members = [f"| `{name}` | {text} |" for name, text in PROBLEM_MEMBERS.items()]
+    own = (
+        "\n## Members\n`type`, `title`, `status`, `code` and `detail` are always there; `title` "
+        "and `detail` are for people and may change. Some problems have more:\n\n"
+        "| member | of which code, and what it says |\n|---|---|\n"
+    )
+    return head + "\n".join(rows) + "\n" + own + "\n".join(members) + "\n"
 
 
 PAGES = {"states.md": states_page, "problems.md": problems_page, "metrics.md": metrics_page}

@@ -11,6 +11,12 @@ from seckill.admission.problems import CONTENT_TYPE, PROBLEMS
 HOT_PATH: Final = "/api/v1/activities/{activity_id}/skus/{sku_id}/reservations"
 EVENTS_PATH: Final = "/api/v1/activities/{activity_id}/reservations/{reservation_id}/events"
 
+_WAITS: Final = {kind.status for kind in PROBLEMS.values() if kind.retry_after_s is not None}
+_RETRY_AFTER: Final = {
+    "description": "Seconds to wait before the request is repeated.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
 
 class ProblemSerializer(serializers.Serializer[object]):
     """RFC 9457 problem details. Decide by `code`."""
@@ -95,7 +101,17 @@ def add_async_endpoints(
     result["paths"][HOT_PATH] = {"post": _hot_operation()}
     result["paths"][EVENTS_PATH] = {"get": _events_operation()}
     result["paths"] = dict(sorted(result["paths"].items()))
+    _describe_retry_after(result["paths"])
     return result
+
+
+def _describe_retry_after(paths: dict[str, Any]) -> None:
+    """Name the header of every answer that tells when to come again."""
+    for operations in paths.values():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                if int(status) in _WAITS:
+                    response["headers"] = {"Retry-After": _RETRY_AFTER}
 
 
 def _hot_operation() -> dict[str, Any]:

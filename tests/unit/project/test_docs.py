@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs import generate
+from seckill.api.schema import HOT_PATH, ProblemSerializer, add_async_endpoints
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -61,6 +62,19 @@ def test_generated_pages_are_current(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == generate.PAGES[name](), (
         "run: python -m docs.generate"
     )
+
+
+def test_problems_page_names_every_member_of_its_own_that_the_schema_has() -> None:
+    optional = {name for name, field in ProblemSerializer().fields.items() if not field.required}
+    assert optional == set(generate.PROBLEM_MEMBERS)
+
+
+def test_schema_tells_of_retry_after_where_a_problem_has_it() -> None:
+    schema = add_async_endpoints({"paths": {}}, None, None, True)
+    responses = schema["paths"][HOT_PATH]["post"]["responses"]
+    telling = {status for status, response in responses.items() if "headers" in response}
+    assert telling == {"429", "503"}
+    assert set(responses["503"]["headers"]) == {"Retry-After"}
 
 
 def test_every_runtime_package_is_explained() -> None:
