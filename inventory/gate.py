@@ -171,10 +171,9 @@ class Gate:
                 name: dict(self._client.config_get(name, **where)).get(name, "")
                 for name in ("maxmemory-policy", "appendonly")
             }
-            seconds, micros = self._client.time(**where)
+            return config, self._time_ms(where)
         except FAILURES as error:
             raise GateUnavailable(f"readiness: {type(error).__name__}: {error}") from error
-        return config, int(seconds) * 1000 + int(micros) // 1000
 
     def server_of(self, key: str) -> str:
         """Return the name of the server that holds a key; the one server when it is no cluster.
@@ -198,10 +197,14 @@ class Gate:
         try:
             where = self._where(server)
             up_s = int(self._client.info("server", **where)["uptime_in_seconds"])
-            seconds, micros = self._client.time(**where)
+            now_ms = self._time_ms(where)
         except FAILURES as error:
             raise GateUnavailable(f"server: {type(error).__name__}: {error}") from error
-        return (int(seconds) - up_s) * 1000, int(seconds) * 1000 + int(micros) // 1000
+        return (now_ms // 1000 - up_s) * 1000, now_ms
+
+    def _time_ms(self, where: dict[str, Any]) -> int:
+        seconds, micros = self._client.time(**where)
+        return int(seconds) * 1000 + int(micros) // 1000
 
     def _where(self, server: str) -> dict[str, Any]:
         """Return the client's option that sends a command to one server."""

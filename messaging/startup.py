@@ -1,7 +1,9 @@
 """What must be true before a loop starts; what is wrong is said in one line."""
 
 import socket
+import sys
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -14,6 +16,14 @@ from messaging.exit_codes import ExitCode
 
 _CHECK_TAGS = ("seckill", "messaging", "models", "database")
 _CONNECT_S = 3.0
+
+
+class Writer(Protocol):
+    """Standard error, or what a command has in its place."""
+
+    def write(self, text: str, /) -> object:
+        """Write a line."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +44,20 @@ def find_problem(*, needs_broker: bool = True) -> StartupProblem | None:
         The problem, or None when the loops may start. The database connection is closed again.
     """
     return _checks() or _migrations() or (_broker() if needs_broker else None)
+
+
+def leave_unless_ready(name: str, stderr: Writer, *, needs_broker: bool = True) -> None:
+    """Say the first problem in one line and end the process with its code; return without one.
+
+    Args:
+        name: of the command, before the line.
+        stderr: where the line goes.
+        needs_broker: whether the loops talk to the broker.
+    """
+    problem = find_problem(needs_broker=needs_broker)
+    if problem:
+        stderr.write(f"{name}: {problem.text}\n")
+        sys.exit(problem.code)
 
 
 def _checks() -> StartupProblem | None:

@@ -24,7 +24,7 @@ pytest_plugins = [
     "tests.fixtures.payments",
     "tests.fixtures.rebuild",
     "tests.fixtures.reconcile",
-    "tests.fixtures.redis_cluster",
     "tests.fixtures.system",
+    "tests.fixtures.redis_cluster",  # after system, which it imports
     "tests.fixtures.web",
 ]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -34,6 +33,7 @@ from orders.payments.states import (
     MISMATCH_RETRY_S,
     AttemptStatus,
     RefundReason,
+    back_off,
     sources,
 )
 from orders.states import UNPAID, CancelReason, OrderStatus
@@ -246,15 +246,13 @@ def _mismatch(attempt: Attempt, answer: Answer, now: datetime) -> None:
     )
 
 
-def _open_item(attempt: Attempt, reason: str, **more: object) -> None:
-    items.open_item(
+def _open_item(attempt: Attempt, reason: str, **facts: object) -> None:
+    items.open_with_facts(
         items.PAYMENT,
         attempt.attempt_id,
         reason=reason,
-        keys=(attempt.order_id,),
-        body=msgspec.json.encode(
-            {"attempt_id": attempt.attempt_id, "order_id": attempt.order_id, **more}
-        ),
+        order_id=attempt.order_id,
+        facts={"attempt_id": attempt.attempt_id, **facts},
     )
 
 
@@ -331,11 +329,6 @@ def set_aside(attempt: Attempt, error_class: str) -> None:
         ).exists():
             _open_item(attempt, "CANNOT_BE_DRIVEN", provider=attempt.provider, error=error_class)
     metrics.PAYMENT_ANSWER.labels(outcome="SET_ASIDE").inc()
-
-
-def back_off(tries: int) -> timedelta:
-    """Return how long to wait after so many queries without a result: 1, 2, 4 … 60 s."""
-    return timedelta(seconds=min(60, 2 ** min(tries, 6)))
 
 
 def _attempt(row: PaymentAttempt) -> Attempt:

@@ -4,7 +4,6 @@ A webhook that was lost and a capture after the provider said NOT_FOUND leave no
 loop would ask about, and our own tables agree with each other: only the provider's book tells.
 """
 
-import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -54,19 +53,16 @@ def _open(provider: str, difference: BookDifference) -> None:
         key=difference.key,
     )
     with transaction.atomic(durable=True):
-        items.open_item(
+        items.open_with_facts(
             items.PAYMENT,
             difference.key,
             reason=f"BOOK_{difference.kind}",
-            keys=(difference.order_id,),
-            body=msgspec.json.encode(
-                {
-                    "provider": provider,
-                    "order_id": difference.order_id,
-                    "key": difference.key,
-                    "ours": difference.ours,
-                    "theirs": difference.theirs,
-                    "provider_id": difference.provider_id,
-                }
-            ),
+            order_id=difference.order_id,
+            facts={
+                "provider": provider,
+                "key": difference.key,
+                "ours": difference.ours,
+                "theirs": difference.theirs,
+                "provider_id": difference.provider_id,
+            },
         )

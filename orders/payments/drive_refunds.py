@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
 import structlog
 from django.db import transaction
 from django.db.models import F
@@ -32,6 +31,7 @@ from orders.payments.states import (
     REFUND_ALLOWED,
     REFUND_OPEN,
     RefundStatus,
+    back_off,
     sources,
 )
 
@@ -254,16 +254,15 @@ def _open_item(
     *,
     item_id: str = "",
     keys: Sequence[str] = (),
-    **more: object,
+    **facts: object,
 ) -> None:
-    items.open_item(
+    items.open_with_facts(
         items.REFUND,
         item_id or refund.refund_id,
         reason=reason,
-        keys=(refund.order_id, *keys),
-        body=msgspec.json.encode(
-            {"refund_id": refund.refund_id, "order_id": refund.order_id, **more}
-        ),
+        order_id=refund.order_id,
+        keys=keys,
+        facts={"refund_id": refund.refund_id, **facts},
     )
 
 
@@ -273,8 +272,7 @@ def _unclear(refund: DueRefund, error_class: str, now: datetime, *, is_unknown: 
     tries = row.values_list("tries", flat=True).first()
     if tries is None:
         return
-    wait = timedelta(seconds=min(60, 2 ** min(tries, 6)))
-    row.update(next_try_at=now + wait, tries=tries + 1, error_class=error_class)
+    row.update(next_try_at=now + back_off(tries), tries=tries + 1, error_class=error_class)
     if is_unknown:
         Refund.objects.filter(
             pk=refund.refund_id,

@@ -1,7 +1,9 @@
 """Items for people: money that no loop can settle, in the one quarantine table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from messaging import quarantine
 
@@ -23,6 +25,25 @@ def open_item(kind: str, item_id: str, *, reason: str, keys: Sequence[str], body
     """
     quarantine.store_in_transaction(
         [quarantine.own_entry(group=kind, message_id=item_id, reason=reason, keys=keys, body=body)]
+    )
+
+
+def open_with_facts(
+    kind: str,
+    item_id: str,
+    *,
+    reason: str,
+    order_id: str,
+    facts: Mapping[str, object],
+    keys: Sequence[str] = (),
+) -> None:
+    """`open_item` of ours: found by its order and more keys, with facts for whoever looks."""
+    open_item(
+        kind,
+        item_id,
+        reason=reason,
+        keys=(order_id, *keys),
+        body=msgspec.json.encode({"order_id": order_id, **facts}),
     )
 
 

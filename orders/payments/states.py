@@ -1,6 +1,7 @@
 """States of a payment attempt, a refund and a stored webhook (pure)."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -12,6 +13,11 @@ ERROR_CLASS_MAX: Final = 40  # as wide as the column
 MISMATCH_RETRY_S: Final = 3_600  # another amount than asked for: a person looks first
 
 S = TypeVar("S", bound=StrEnum)
+
+
+def back_off(tries: int) -> timedelta:
+    """Return how long to wait after so many tries without a result: 1, 2, 4 … 60 s."""
+    return timedelta(seconds=min(60, 2 ** min(tries, 6)))
 
 
 class AttemptStatus(StrEnum):

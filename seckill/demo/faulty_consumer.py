@@ -14,15 +14,12 @@ def main() -> None:
     from messaging.broker import broker
     from messaging.consumer import run_loop
     from messaging.pulse import Pulse
-    from messaging.startup import find_problem
+    from messaging.startup import leave_unless_ready
     from messaging.topology import CG_ORDER_CREATE, group_spec
     from messaging.worker import Loop, StopSignal, leave, serve
     from seckill.demo.mistaken import Mistaken
 
-    problem = find_problem()
-    if problem:
-        sys.stderr.write(f"faulty_consumer: {problem.text}\n")
-        sys.exit(problem.code)
+    leave_unless_ready("faulty_consumer", sys.stderr)
     spec = group_spec(CG_ORDER_CREATE)
 
     def run(stop: StopSignal, pulse: Pulse) -> None:

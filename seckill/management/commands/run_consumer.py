@@ -12,7 +12,7 @@ from messaging.broker import broker
 from messaging.consumer import run_loop
 from messaging.exit_codes import ExitCode
 from messaging.pulse import Pulse
-from messaging.startup import find_problem
+from messaging.startup import leave_unless_ready
 from messaging.topology import CG_ORDER_CREATE, GroupSpec, enabled_groups
 from messaging.worker import Loop, StopSignal, leave, serve
 from seckill.bootstrap import dlq_drain, handlers, replayer
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         "inventory-compensate, order-query-projection, audit, settlement, points, invoice, notify, "
         "risk."
     )
-    requires_system_checks = ()  # find_problem runs those that concern a loop
+    requires_system_checks = ()  # leave_unless_ready runs those that concern a loop
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("groups", nargs="*", metavar="GROUP", help="groups to consume")
@@ -42,10 +42,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         specs = _groups(options["groups"], all_core=options["all_core"], side=options["side"])
-        problem = find_problem()
-        if problem:
-            self.stderr.write(f"run_consumer: {problem.text}")
-            sys.exit(problem.code)
+        leave_unless_ready("run_consumer", self.stderr)
         loops = [loop for spec in specs for loop in _loops(spec, once=options["once"])]
         if options["dlq_drain"]:
             loops += dlq_drain(broker(), once=options["once"])

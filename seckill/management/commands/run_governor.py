@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from messaging.exit_codes import ExitCode
-from messaging.startup import find_problem
+from messaging.startup import leave_unless_ready
 from messaging.worker import leave, serve
 from seckill.governor.loop import governor_loop
 from seckill.monitor.loop import monitor_loop
@@ -21,16 +21,13 @@ class Command(BaseCommand):
         "SECKILL_GOVERNOR=off in the other processes nobody obeys: a way to watch it first. It "
         "samples for the live sale monitor, too (see run_monitor)."
     )
-    requires_system_checks = ()  # find_problem runs those that concern a loop
+    requires_system_checks = ()  # leave_unless_ready runs those that concern a loop
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--once", action="store_true", help="one decision, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        problem = find_problem(needs_broker=False)
-        if problem:
-            self.stderr.write(f"run_governor: {problem.text}")
-            sys.exit(problem.code)
+        leave_unless_ready("run_governor", self.stderr, needs_broker=False)
         once = options["once"]
         loops = [governor_loop(once=once)] if once else [governor_loop(), monitor_loop()]
         code = serve(role="governor", loops=loops)

@@ -1,13 +1,12 @@
 """`manage.py run_monitor`: the sampler of the live sale monitor."""
 
 import argparse
-import sys
 from contextlib import closing
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from messaging.startup import find_problem
+from messaging.startup import leave_unless_ready
 from messaging.worker import leave, serve
 from seckill.monitor.loop import monitor_loop, sample_once
 from seckill.monitor.sampler import Sampler
@@ -18,16 +17,13 @@ class Command(BaseCommand):
         "Looks at the running sales once a second and keeps what it saw in Redis, for the live "
         "sale monitor (/admin/monitor/). Of several such processes one looks. SIGTERM ends it."
     )
-    requires_system_checks = ()  # find_problem runs those that concern a loop
+    requires_system_checks = ()  # leave_unless_ready runs those that concern a loop
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--once", action="store_true", help="look once and exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        problem = find_problem(needs_broker=False)
-        if problem:
-            self.stderr.write(f"run_monitor: {problem.text}")
-            sys.exit(problem.code)
+        leave_unless_ready("run_monitor", self.stderr, needs_broker=False)
         if options["once"]:
             with closing(Sampler(name="once")) as sampler:
                 done = sample_once(sampler, "once")

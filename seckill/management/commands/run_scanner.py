@@ -1,12 +1,11 @@
 """`manage.py run_scanner`: the safety nets, one thread for each job."""
 
 import argparse
-import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from messaging.startup import find_problem
+from messaging.startup import leave_unless_ready
 from messaging.worker import leave, serve
 from orders.scan.runner import JOBS, loop_of, run_all_once
 from seckill.governor.loop import governor_loop
@@ -22,7 +21,7 @@ class Command(BaseCommand):
         "a lost gate and older copies), held (ends what no ticket ended), gauges (numbers for the "
         "metrics). SIGTERM finishes what is in flight; a second signal ends at once."
     )
-    requires_system_checks = ()  # find_problem runs those that concern a loop
+    requires_system_checks = ()  # leave_unless_ready runs those that concern a loop
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -40,10 +39,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         # Most jobs send nothing: without a broker they are needed all the more.
-        problem = find_problem(needs_broker=False)
-        if problem:
-            self.stderr.write(f"run_scanner: {problem.text}")
-            sys.exit(problem.code)
+        leave_unless_ready("run_scanner", self.stderr, needs_broker=False)
         names = options["job"] or sorted(JOBS)
         if options["once"]:
             for name, count in run_all_once(names).items():

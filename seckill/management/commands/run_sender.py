@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from messaging.broker import broker
 from messaging.exit_codes import ExitCode
 from messaging.sender import sender_loops
-from messaging.startup import find_problem
+from messaging.startup import leave_unless_ready
 from messaging.worker import StopSignal, leave, serve
 
 
@@ -18,16 +18,13 @@ class Command(BaseCommand):
         "Publish outbox rows until SIGTERM: no further send begins, what was sent is marked, "
         "the rest is given back, exit 0 within 10 s; a second signal exits at once."
     )
-    requires_system_checks = ()  # find_problem runs those that concern a loop
+    requires_system_checks = ()  # leave_unless_ready runs those that concern a loop
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--once", action="store_true", help="one round a lane, then exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        problem = find_problem()
-        if problem:
-            self.stderr.write(f"run_sender: {problem.text}")
-            sys.exit(problem.code)
+        leave_unless_ready("run_sender", self.stderr)
         stop = StopSignal()
         loops = sender_loops(broker(), stop, once=options["once"])
         code = serve(role="sender", loops=loops, stop=stop)

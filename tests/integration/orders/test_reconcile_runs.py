@@ -7,7 +7,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orders import tasks
-from orders.reconcile import kinds
+from orders.equalities import Equality
+from orders.reconcile import database_side, kinds, message_side
+from orders.reconcile.difference import Scope
 from orders.reconcile.retention import drop_old_runs
 from orders.reconcile.run import reconcile
 from orders.release import release_reservations
@@ -98,3 +100,19 @@ def test_every_kind_has_its_rule_and_no_release_is_forgotten(sale):
     assert release_reservations([reservation.reservation_id]).unknown == {
         reservation.reservation_id
     }
+
+
+def test_looks_that_read_all_sales_have_time_and_no_nested_loops(monkeypatch):
+    told = "current_setting('statement_timeout') || ' ' || current_setting('enable_nestloop')"
+    equality = Equality(kind="x", rule="r", sql=f"SELECT NULL::bigint, {told}")
+    stuck = f"SELECT {told}, 1, '' WHERE %s > 0"
+    monkeypatch.setattr(database_side, "EQUALITIES", (equality,))
+    monkeypatch.setattr(message_side, "_STUCK", stuck)
+    everything = Scope(activity_id=None, sales=(), serving=())
+
+    subjects = [
+        *(one.subject for one in database_side.find(everything)),
+        *(one.subject for one in message_side.find(everything)),
+    ]
+
+    assert subjects == ["10min off"] * 2

@@ -3,24 +3,19 @@
 import pytest
 
 from inventory import keys, operations, verbs
-from inventory.errors import GateUnavailable
-from inventory.gate import Gate, gate
-from inventory.selectors import operation_status
-from inventory.turns import FAILED_IN_A_ROW
+from inventory.gate import gate
 from messaging.broker.base import FailureClass, SendOutcome, SendResult
 from messaging.selectors import GroupLag
 from orders.cancel_order import cancel_by_user
-from orders.scan import gate_ops as gate_ops_module
 from orders.scan import sweep as sweep_module
 from orders.scan.gate_ops import GateOpsJob
-from orders.scan.mark import MarkJob
 from orders.scan.overdue import OverdueJob
 from orders.scan.pending import GOOD_ROUNDS, PROBE, PendingJob
 from orders.scan.release import ReleaseJob
 from orders.scan.resend import Resender, create_order_message
-from orders.scan.sweep import SweepJob
 from tests.fixtures.sales import (
     FakeProducer,
+    end_leases,
     make_overdue,
     open_sale,
     outbox_messages,
@@ -36,32 +31,6 @@ REFUSED = SendResult(
 )
 
 
-@pytest.fixture
-def producer():
-    return FakeProducer()
-
-
-@pytest.fixture
-def pending(producer):
-    job = PendingJob(resender=Resender(producer))
-    yield job
-    job.close()
-
-
-@pytest.fixture
-def sweep(producer):
-    job = SweepJob(resender=Resender(producer))
-    yield job
-    job.close()
-
-
-def _make_due(redis_client, sale, *reservations):
-    """The lease of their last sender has run out."""
-    for r in reservations:
-        redis_client.hset(keys.reservation(sale.activity_id, r.reservation_id), "lease_until", "0")
-        redis_client.zadd(keys.mq_pending(sale.activity_id), {r.reservation_id: 1}, xx=True)
-
-
 def _pending_ids(redis_client, sale):
     return set(redis_client.zrange(keys.mq_pending(sale.activity_id), 0, -1))
 
@@ -72,7 +41,7 @@ def _pending_ids(redis_client, sale):
 def test_due_reservations_are_sent_with_the_same_bytes_and_marked(redis_client, pending, producer):
     sale = open_sale(units=200)
     made = sale.reserve_all([f"u{i}" for i in range(150)], sent=False)
-    _make_due(redis_client, sale, *made)
+    end_leases(redis_client, sale, *made)
 
     assert pending.run_once() == 150
 
@@ -98,7 +67,7 @@ def test_a_send_that_was_not_confirmed_is_tried_later_and_never_released(
 ):
     sale = open_sale()
     reservation = sale.reserve("ann", sent=False)
-    _make_due(redis_client, sale, reservation)
+    end_leases(redis_client, sale, reservation)
     producer.outcomes = [answer]
 
     assert pending.run_once() == 0
@@ -110,7 +79,7 @@ def test_a_send_that_was_not_confirmed_is_tried_later_and_never_released(
     # And: later means later, then the same message again.
     assert pending.run_once() == 0
     assert len(producer.sent) == 1
-    _make_due(redis_client, sale, reservation)
+    end_leases(redis_client, sale, reservation)
     assert pending.run_once() == 1
     assert producer.sent[0].body == producer.sent[1].body
 
@@ -118,7 +87,7 @@ def test_a_send_that_was_not_confirmed_is_tried_later_and_never_released(
 def test_two_scanners_never_send_the_same_reservation(redis_client, pending, producer):
     sale = open_sale(units=50)
     made = sale.reserve_all([f"u{i}" for i in range(50)], sent=False)
-    _make_due(redis_client, sale, *made)
+    end_leases(redis_client, sale, *made)
     other_producer = FakeProducer()
     other = PendingJob(resender=Resender(other_producer))
 
@@ -132,10 +101,10 @@ def test_a_troubled_broker_is_asked_carefully_until_it_proves_itself(
 ):
     sale = open_sale(units=300)
     made = sale.reserve_all([f"u{i}" for i in range(200)], sent=False)
-    _make_due(redis_client, sale, *made)
+    end_leases(redis_client, sale, *made)
     producer.outcomes = [UNKNOWN] * 4
     pending.run_once()
-    _make_due(redis_client, sale, *made)
+    end_leases(redis_client, sale, *made)
 
     assert [pending.run_once() for _ in range(GOOD_ROUNDS)] == [PROBE] * GOOD_ROUNDS
     assert pending.run_once() == 200 - GOOD_ROUNDS * PROBE
@@ -144,7 +113,7 @@ def test_a_troubled_broker_is_asked_carefully_until_it_proves_itself(
 def test_an_id_whose_hash_is_gone_leaves_the_queue(redis_client, pending, producer):
     sale = open_sale()
     reservation = sale.reserve("ann", sent=False)
-    _make_due(redis_client, sale, reservation)
+    end_leases(redis_client, sale, reservation)
     redis_client.delete(keys.reservation(sale.activity_id, reservation.reservation_id))
 
     assert pending.run_once() == 0
@@ -284,59 +253,6 @@ def test_more_held_ones_than_a_round_looks_at_hide_nothing(monkeypatch, sweep):
     assert sale.open_ids() == {r.reservation_id for r in in_order[1:7]}
 
 
-# -- one sale's trouble ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fail_for(monkeypatch):
-    """Let every call about these sales find no Redis; returns the scripts and reads that did."""
-    real = Gate.run
-
-    def make(*sales):
-        tags = {keys.tag(sale.activity_id) for sale in sales}
-        failed = []
-
-        def run(self, call):
-            names = [str(name) for name in (*call.keys, *(c[1] for c in call.commands if c[1:]))]
-            if any(name.startswith(tuple(tags)) for name in names):
-                failed.append(call)
-                raise GateUnavailable("its shard is down")
-            return real(self, call)
-
-        monkeypatch.setattr(Gate, "run", run)
-        return failed
-
-    return make
-
-
-def test_a_sale_whose_shard_is_down_stops_no_other_sale(redis_client, pending, sweep, fail_for):
-    sick, late = open_sale(), open_sale(validity_ms=1)
-    unsent = late.reserve("ann", sent=False)
-    _make_due(redis_client, late, unsent)
-    MarkJob().run_once()
-    fail_for(sick)
-
-    with pytest.raises(GateUnavailable):
-        pending.run_once()
-    assert late.at_gate(unsent).mq_status == "MQ_SENT"
-    wait_past(unsent)
-    with pytest.raises(GateUnavailable):
-        sweep.run_once()
-    assert late.outcome(unsent)[0] == "REJECTED"
-    with pytest.raises(GateUnavailable):
-        MarkJob().run_once()
-    assert redis_client.get(keys.mark(late.activity_id)) == "2"
-
-
-def test_a_server_that_is_away_is_not_asked_for_each_of_its_sales(pending, fail_for):
-    failed = fail_for(*[open_sale() for _ in range(FAILED_IN_A_ROW + 2)])
-
-    with pytest.raises(GateUnavailable):
-        pending.run_once()
-
-    assert len(failed) == FAILED_IN_A_ROW
-
-
 # -- overdue, release ---------------------------------------------------------------------------
 
 
@@ -388,29 +304,3 @@ def test_an_operators_pause_that_could_not_reach_redis_is_driven_later(settings)
 
     state = gate().run(verbs.gate_state(activity_id=sale.activity_id, sku_id=sale.sku_id))
     assert (state.status, state.stopped) == ("PAUSED", True)
-
-
-def test_operations_that_are_stuck_keep_no_other_from_its_turn(monkeypatch, fail_for):
-    monkeypatch.setattr(gate_ops_module, "BATCH", 2)
-    sick, well = open_sale(), open_sale()
-    execute("UPDATE inventory_activity SET version = 2")
-    with monkeypatch.context() as patch:
-        patch.setattr("inventory.operation_requests.drive_operation", lambda _: "REQUESTED")
-        patch.setattr("inventory.operation_requests._AGAIN_AFTER_S", ())
-        for _ in range(3):
-            operations.request_cut(
-                activity_id=sick.activity_id, sku_id=sick.sku_id, units=1, reason="test"
-            )
-        last = operations.request_pause(activity_id=well.activity_id, reason="test")
-    fail_for(sick)
-    job = GateOpsJob()
-
-    with pytest.raises(GateUnavailable):
-        job.run_once()
-    assert operation_status(last)[0] == "REQUESTED"
-    with pytest.raises(GateUnavailable):
-        job.run_once()
-    assert operation_status(last)[0] == "DONE"
-    assert job.run_once() == 0
-    with pytest.raises(GateUnavailable):  # from the start again
-        job.run_once()

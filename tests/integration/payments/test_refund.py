@@ -1,5 +1,7 @@
 """Refunds at the real provider process: one for each captured attempt that is not kept."""
 
+from dataclasses import replace
+
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
@@ -13,6 +15,7 @@ from orders.payments.attempts import _attempt, record_answer, start_payment
 from orders.payments.drive_refunds import claim_due, drive
 from orders.payments.money import compare_book
 from orders.payments.refunds import refund_order, retry_failed
+from orders.scan.refunds import RefundsJob
 from tests.fixtures.payments import (
     assert_money_exact,
     open_items,
@@ -205,3 +208,19 @@ def test_only_the_refund_of_the_kept_payment_ends_the_order(sandbox, sale, opera
     assert (_status(order_id), sale.available()) == ("REFUNDED", 1)
     assert sandbox.net_cents(order_id) == 0
     assert assert_money_exact(sandbox).refunded == 2 * PRICE
+
+
+def test_a_refund_of_another_amount_is_not_settled(paid, operator, monkeypatch):
+    refund_order(order_id=paid, user=operator, reason="test", restock=True)
+    provider = providers.current()
+    real = provider.refund
+    monkeypatch.setattr(
+        provider, "refund", lambda **how: replace(real(**how), amount_cents=PRICE - 1)
+    )
+    monkeypatch.setattr(providers, "named", lambda name: provider)
+
+    RefundsJob().run_once()
+
+    assert one("SELECT status FROM orders_refund") == "SUBMIT_UNKNOWN"
+    assert open_items() == [("REFUND", "AMOUNT_MISMATCH")]
+    assert _status(paid) == "REFUNDING"

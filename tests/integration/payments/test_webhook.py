@@ -4,18 +4,16 @@ import hashlib
 import hmac
 import json
 import time
-from dataclasses import replace
 
 import pytest
 
 from orders.cancel_order import cancel_by_user
-from orders.payments import drive_refunds, providers
+from orders.payments import drive_refunds
 from orders.payments.attempts import start_payment
 from orders.payments.port import WebhookRefused
 from orders.payments.refunds import begin_refund
 from orders.payments.states import RefundReason
 from orders.payments.webhooks import Receipt, receive_webhook
-from orders.scan.refunds import RefundsJob
 from orders.scan.webhooks import WebhooksJob
 from tests.fixtures.payments import (
     SECRET,
@@ -380,22 +378,3 @@ def test_a_refund_that_the_bank_sent_back_and_a_second_one_are_a_persons(sandbox
         ("TICKETED", "REFUND_CAME_BACK"),
         ("TICKETED", "SECOND_REFUND"),
     ]
-
-
-def test_a_refund_of_another_amount_is_not_settled(sandbox, order_id, monkeypatch):
-    start_payment(order_id=order_id, user_id="ann")
-    begin_refund(
-        order_id=order_id, reason=RefundReason.OPERATOR, restock=True, requested_by="o", note="n"
-    )
-    provider = providers.current()
-    real = provider.refund
-    monkeypatch.setattr(
-        provider, "refund", lambda **how: replace(real(**how), amount_cents=PRICE - 1)
-    )
-    monkeypatch.setattr(providers, "named", lambda name: provider)
-
-    RefundsJob().run_once()
-
-    assert one("SELECT status FROM orders_refund") == "SUBMIT_UNKNOWN"
-    assert open_items() == [("REFUND", "AMOUNT_MISMATCH")]
-    assert _status(order_id) == "REFUNDING"
