@@ -426,10 +426,10 @@ async def test_the_sale_tells_that_it_needs_tokens(start_web: StartWeb, token_sa
 def costs() -> Callable[[], float]:
     def measure() -> float:
         token = make_token(activity_id=1, sku_id=2, user_id="ann", ends_s=2_000_000_000).encode()
-        started = time.perf_counter()
+        started = time.thread_time()  # of its own: other workers share the cores
         for _ in range(2_000):
             check_token(token, activity_id=1, sku_id=2, user_id="ann")
-        return (time.perf_counter() - started) / 2_000
+        return (time.thread_time() - started) / 2_000
 
     return measure
 
