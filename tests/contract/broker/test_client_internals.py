@@ -280,6 +280,7 @@ def _md5(body: bytes) -> str:
         (gzip.compress(b"hello"), "GZIP"),
         (zlib.compress(b"hello"), "GZIP"),
     ],
+    ids=["plain", "gzip", "zlib"],
 )
 def test_bodies_are_unpacked(packed: bytes, encoding: str) -> None:
     (got,) = decode(_answer(packed, encoding, _md5(packed)), topic="T", called_at=0, invisible_s=1)
@@ -304,7 +305,9 @@ def test_a_body_that_does_not_match_its_digest_is_left_out(kind: str, digest: st
 
 
 @pytest.mark.parametrize(
-    "packed", [b"no gzip", gzip.compress(b"x")[:-9], gzip.compress(b"x" * (5 << 20))]
+    "packed",
+    [b"no gzip", gzip.compress(b"x")[:-9], gzip.compress(b"x" * (5 << 20))],
+    ids=["not packed", "cut", "too much"],
 )
 def test_a_body_that_cannot_be_unpacked_is_left_out(packed: bytes) -> None:
     answer = _answer(packed, "GZIP", _md5(packed))
