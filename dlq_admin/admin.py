@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
+import evidence
 from dlq_admin import permissions
 from dlq_admin.models.audit import AuditEvent
 from dlq_admin.models.message import DlqMessage, DlqOccurrence, FailureGroup
@@ -17,16 +18,15 @@ from dlq_admin.models.replay import (
     ReplayItem,
 )
 from dlq_admin.models.ticket import SlaClock, Ticket
-from orders.operators import read_only
 
 
-class CappedPaginator(read_only.BoundedPaginator):
+class CappedPaginator(evidence.BoundedPaginator):
     """Counts no further than it shows."""
 
     most_rows = 1_000
 
 
-class Evidence(read_only.Evidence):
+class Evidence(evidence.Evidence):
     """Rows that nobody adds, changes or deletes by hand; seen with the console's own permission."""
 
     permission = permissions.VIEW_CONSOLE

@@ -153,7 +153,7 @@ _OUTCOME: Final = frozenset(
 )
 _CHECKED: Final = frozenset({_I.VERIFIED, _I.VERIFY_FAILED})
 
-# The same jumps stand in a table of the database, where a trigger checks them (sql/replay.sql).
+# The same jumps stand in a table of the database, where a trigger checks them (0002_replay.sql).
 ITEM_ALLOWED: Final[dict[ItemStatus, frozenset[ItemStatus]]] = {
     _I.DRAFT: frozenset({_I.PLANNED, _I.BLOCKED, _I.CANCELLED}),
     _I.PLANNED: frozenset({_I.PENDING_APPROVAL, _I.EXPIRED, _I.CANCELLED}),

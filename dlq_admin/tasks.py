@@ -1,4 +1,7 @@
-"""Scheduled work of the desk (see seckill/celery.py): clocks, mails, parked tickets, anchors."""
+"""Scheduled work of the desk (see seckill/celery.py): clocks, mails, parked tickets, anchors.
+
+What is mailed at once are tasks, too: they are registered with `dlq_admin.tickets.notices`.
+"""
 
 import smtplib
 
@@ -28,28 +31,6 @@ def keep_promises() -> int:
         except (OSError, smtplib.SMTPException) as error:
             log.error("dlq_mail_failed", ticket_id=alarm.ticket_id, error=type(error).__name__)
     return len(alarms)
-
-
-@shared_task(
-    name="dlq_admin.tasks.announce_ticket",
-    autoretry_for=(OSError, smtplib.SMTPException),
-    retry_backoff=True,
-    max_retries=5,
-)
-def announce_ticket(ticket_id: int) -> bool:
-    """Mail on-call about a new ticket; returns whether a mail went out."""
-    return notices.mail_new(ticket_id)
-
-
-@shared_task(
-    name="dlq_admin.tasks.announce_broken_glass",
-    autoretry_for=(OSError, smtplib.SMTPException),
-    retry_backoff=True,
-    max_retries=5,
-)
-def announce_broken_glass(batch_id: int) -> bool:
-    """Mail on-call and the incident leads about broken glass; returns whether a mail went out."""
-    return notices.mail_glass(batch_id)
 
 
 @shared_task(name="dlq_admin.tasks.anchor_audit")

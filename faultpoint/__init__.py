@@ -18,6 +18,7 @@ with armed points (system check `seckill.E011`) unless SECKILL_FAULTPOINTS_ALLOW
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -76,13 +77,23 @@ def _parse(spec: str) -> dict[str, tuple[str, int]]:
     for part in filter(None, (piece.strip() for piece in spec.split(","))):
         point, _, action = part.partition("=")
         verb, _, nth = action.partition("@")
-        if point not in POINTS or verb not in {"kill", "stop", "raise"}:
+        known = point in POINTS and verb in {"kill", "stop", "raise"}
+        if not known or (nth and not nth.isdigit()):
             raise ValueError(f"SECKILL_FAULTPOINTS: {part!r} is not <point>=kill|stop|raise[@N]")
         armed[point] = (verb, int(nth or 1))
     return armed
 
 
-_armed: Final = _parse(os.environ.get("SECKILL_FAULTPOINTS", ""))
+def _read() -> dict[str, tuple[str, int]]:
+    """Return what the environment arms, or end the process with one line, as the settings do."""
+    try:
+        return _parse(os.environ.get("SECKILL_FAULTPOINTS", ""))
+    except ValueError as error:
+        sys.stderr.write(f"seckill: {error}\n")
+        raise SystemExit(78) from None  # EX_CONFIG
+
+
+_armed: Final = _read()
 _ARM_DIR: Final = os.environ.get("SECKILL_FAULTPOINT_ARM_DIR", "")
 _hits: Final[dict[str, int]] = {}
 

@@ -14,6 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_http_methods
 
+from evidence import BoundedPaginator, Evidence
 from inventory import operations, selectors
 from inventory.errors import OperationRefused
 from inventory.gate_status import GateReport, report_gate
@@ -41,19 +42,6 @@ SERVICES: Final[dict[OperationKind, Callable[..., str]]] = {
     OperationKind.EDIT: operations.request_edit,
     OperationKind.STOP: operations.request_stop,
 }
-
-
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Rows that only services write."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 def _is_draft(activity: Activity | None) -> bool:
@@ -111,6 +99,7 @@ class DenyEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     search_fields = ("=user_id",)
     search_help_text = "a whole user id"
     show_full_result_count = False
+    paginator = BoundedPaginator
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # an entry is made or removed, so that processes notice by its number
@@ -234,7 +223,7 @@ class ActivityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(GateOperation)
-class GateOperationAdmin(ReadOnlyAdmin):
+class GateOperationAdmin(Evidence):
     list_display = (
         "operation_id",
         "kind",
@@ -254,21 +243,20 @@ class GateOperationAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Stock)
-class StockAdmin(ReadOnlyAdmin):
+class StockAdmin(Evidence):
     list_display = ("sku", "activity_id", "available", "initial", "topped_up", "cut", "withheld")
     list_select_related = ("sku",)
 
 
 @admin.register(StockLedger)
-class StockLedgerAdmin(ReadOnlyAdmin):
+class StockLedgerAdmin(Evidence):
     list_display = ("id", "activity_id", "sku_id", "kind", "source_id", "delta", "created_at")
     list_filter = ("kind",)
     search_fields = ("=source_id",)
-    show_full_result_count = False
 
 
 @admin.register(RebuildRun)
-class RebuildRunAdmin(ReadOnlyAdmin):
+class RebuildRunAdmin(Evidence):
     list_display = (
         "activity",
         "number",

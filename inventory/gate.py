@@ -159,6 +159,20 @@ class Gate:
             return [ONE_SERVER]
         return sorted(str(node.name) for node in self._client.get_primaries())
 
+    def answering(self) -> list[str]:
+        """Return the names of the servers that answer now; [] when none does."""
+        found = []
+        try:
+            for server in self.servers():
+                try:
+                    self._client.ping(**self._where(server))
+                except (*FAILURES, GateUnavailable):
+                    continue
+                found.append(server)
+        except (*FAILURES, GateUnavailable):
+            return []
+        return found
+
     def server_facts(self, server: str) -> tuple[dict[str, str], int]:
         """Return the settings of a server that readiness asks for, and its TIME in epoch ms.
 

@@ -1,6 +1,7 @@
 """Whether the gate's Redis may carry a sale: durable, never evicting, its clock right."""
 
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connection
@@ -11,25 +12,45 @@ from inventory.gate import ONE_SERVER, gate
 MAX_CLOCK_SKEW_MS: Final = 1_000
 
 
-def problems() -> list[str]:
-    """Return what speaks against selling now, each with what to do; empty when ready.
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What was found at the servers of the gate, each text with what to do."""
 
-    Cost: three Redis commands and one statement for each server (a cluster's primaries).
-    """
+    wrong: list[str]  # set up wrongly
+    away: list[str]  # no answer
+    servers: int
+
+    @property
+    def blocking(self) -> list[str]:
+        """What keeps every sale from selling: a shard that is away stops its own sales only."""
+        return self.wrong + (self.away if len(self.away) == self.servers else [])
+
+
+def look() -> Readiness:
+    """Ask every server. Cost: three Redis commands and one statement for each."""
     try:
         servers = gate().servers()
     except GateUnavailable as error:
-        return [_away(error)]
-    return [problem for server in servers for problem in _problems_of(server)]
+        return Readiness([], [_away("Redis", error)], 1)
+    wrong, away = [], []
+    for server in servers:
+        name = "Redis" if server == ONE_SERVER else f"Redis at {server}"
+        try:
+            wrong += _wrong_at(server, name)
+        except GateUnavailable as error:
+            away.append(_away(name, error))
+    return Readiness(wrong, away, len(servers))
 
 
-def _problems_of(server: str) -> list[str]:
-    name = "Redis" if server == ONE_SERVER else f"Redis at {server}"
-    try:
-        started = time.monotonic()
-        config, redis_ms = gate().server_facts(server)
-    except GateUnavailable as error:
-        return [_away(error)]
+def problems() -> list[str]:
+    """Return all that is wrong or away; empty when every sale may sell."""
+    found = look()
+    return found.wrong + found.away
+
+
+def _wrong_at(server: str, name: str) -> list[str]:
+    started = time.monotonic()
+    config, redis_ms = gate().server_facts(server)
     found = []
     if config["maxmemory-policy"] != "noeviction":
         found.append(
@@ -53,5 +74,5 @@ def _problems_of(server: str) -> list[str]:
     return found
 
 
-def _away(error: GateUnavailable) -> str:
-    return f"Redis does not answer ({error}): check REDIS_URL and the server"
+def _away(name: str, error: GateUnavailable) -> str:
+    return f"{name} does not answer ({error}): check REDIS_URL and the server"

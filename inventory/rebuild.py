@@ -205,7 +205,7 @@ def take_ground(run: Run) -> Ground:
     if run.loss_noted:
         # By two, so that a step of the mark that is still on its way meets another number.
         GateMark.objects.get_or_create(activity_id=run.activity_id)
-        GateMark.objects.filter(pk=run.activity_id).update(number=F("number") + 2, moved_at=Now())
+        GateMark.objects.filter(pk=run.activity_id).update(number=F("number") + 2)
         mark = GateMark.objects.get(pk=run.activity_id).number - 1
     record = activity_record(run.activity_id)
     assert record is not None  # noqa: S101 - read above
@@ -248,11 +248,7 @@ def next_mark(activity_id: int) -> int:
 
 def mark_moved(activity_id: int, number: int) -> bool:
     """Note that Redis holds `number`; False when another scanner (or a rebuild) was faster."""
-    return bool(
-        GateMark.objects.filter(pk=activity_id, number=number).update(
-            number=number + 1, moved_at=Now()
-        )
-    )
+    return bool(GateMark.objects.filter(pk=activity_id, number=number).update(number=number + 1))
 
 
 def lost_since(activity_id: int, instant: datetime) -> bool:

@@ -60,7 +60,6 @@ class GateMark(models.Model):
         "inventory.Activity", on_delete=models.PROTECT, primary_key=True, related_name="mark"
     )
     number = models.PositiveBigIntegerField(default=1)
-    moved_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:
         return f"mark {self.number} of activity {self.activity_id}"

@@ -1,7 +1,7 @@
 """Turns: what is done for many sales is done for each, whatever becomes of the others."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 import structlog
@@ -57,3 +57,33 @@ def take_turns(items: Iterable[T], act: Callable[[T], int], *, sale_of: Callable
     if first is not None:
         raise first
     return done
+
+
+def each_sale(work: Mapping[int, T], act: Callable[[int, T], object]) -> set[int]:
+    """Act on the work of each sale; in a cluster, a server that is away stops its own sales only.
+
+    Args:
+        work: by sale.
+        act: called with a sale and its work.
+
+    Returns:
+        The sales that were left out: their server is away, another one answers.
+
+    Raises:
+        GateUnavailable: no server answers, or the one server does not.
+    """
+    left: set[int] = set()
+    away: set[str] = set()
+    for sale, its_work in sorted(work.items()):
+        server = gate().server_of(keys.mark(sale))
+        if server not in away:
+            try:
+                act(sale, its_work)
+                continue
+            except GateUnavailable as error:
+                if not set(gate().answering()) - {server}:
+                    raise
+                log.warning("server_left_out", server=server, activity_id=sale, error=str(error))
+                away.add(server)
+        left.add(sale)
+    return left

@@ -3,54 +3,22 @@
 All that can be done here is to pause a group and to let it go on (guarded services).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.functional import cached_property
 
+from evidence import Evidence
 from messaging import pauses
 from messaging.masking import masked_body
 from messaging.models import GroupPause, Heartbeat, InboxRow, OutboxRow, QuarantineRow
 from messaging.topology import enabled_groups
 
-_MOST_ROWS = 5_000
-
-if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[Any]
-else:
-    _ModelAdmin = admin.ModelAdmin
-
-
-class BoundedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts no further than it shows: a count of a partitioned table would read all of it."""
-
-    @cached_property
-    def count(self) -> int:
-        rows: Any = self.object_list
-        return len(rows.values_list("pk", flat=True)[:_MOST_ROWS])
-
-
-class ReadOnlyAdmin(_ModelAdmin):
-    show_full_result_count = False
-    paginator = BoundedPaginator
-    list_per_page = 50
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
 
 @admin.register(InboxRow)
-class InboxAdmin(ReadOnlyAdmin):
+class InboxAdmin(Evidence):
     # No page for one row: Django's key is no key of the table. The list shows all of it.
     list_display_links = None
     list_display = (
@@ -63,7 +31,7 @@ class InboxAdmin(ReadOnlyAdmin):
 
 
 @admin.register(OutboxRow)
-class OutboxAdmin(ReadOnlyAdmin):
+class OutboxAdmin(Evidence):
     list_display = (
         "event_id", "topic", "tag", "lane", "state", "attempts", "available_at", "sent_at",
         "last_error",
@@ -81,7 +49,7 @@ class OutboxAdmin(ReadOnlyAdmin):
 
 
 @admin.register(QuarantineRow)
-class QuarantineAdmin(ReadOnlyAdmin):
+class QuarantineAdmin(Evidence):
     list_display = (
         "message_id", "consumer_group", "source", "status", "reason", "occurrences",
         "reservation_id", "first_at", "last_at",
@@ -117,12 +85,12 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(GroupPause)
-class GroupPauseAdmin(ReadOnlyAdmin):
+class GroupPauseAdmin(Evidence):
     list_display = ("consumer_group", "reason", "paused_by", "paused_at")
     actions = ("let_go_on",)
     form = PauseForm
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_resume_permission(request)
 
     def save_model(self, request: HttpRequest, obj: GroupPause, form: Any, change: bool) -> None:
@@ -140,7 +108,7 @@ class GroupPauseAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Heartbeat)
-class HeartbeatAdmin(ReadOnlyAdmin):
+class HeartbeatAdmin(Evidence):
     list_display = ("worker_id", "role", "group", "build", "state", "beat_at", "detail")
     list_filter = ("role", "state")
     ordering = ("-beat_at",)

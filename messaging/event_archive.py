@@ -100,12 +100,6 @@ def events_of(aggregate_id: str) -> list[EventRecord]:
     return [_record(row) for row in found.order_by("occurred_at", "aggregate_version", "event_id")]
 
 
-def watermark() -> datetime | None:
-    """Return when the newest archived event was received; None when there is none."""
-    newest = ArchivedEvent.objects.order_by("-event_id").values_list("received_at", flat=True)
-    return newest.first()
-
-
 def _record(row: Any) -> EventRecord:
     return EventRecord(
         event_id=row.event_id,

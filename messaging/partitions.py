@@ -1,4 +1,6 @@
-"""The window of days of inbox, outbox and event archive: made at migrate, kept ahead by Celery.
+"""The window of days of inbox, outbox and event archive, kept ahead by Celery.
+
+Migrations make the first window (messaging/migrations/_first_days.py).
 
 A day of the outbox is a range of `created_at`; a day of the others is the range of message ids
 whose ULID was drawn on that day (the first 10 characters of a ULID are its milliseconds). What fits
@@ -13,7 +15,6 @@ from typing import Final
 
 import structlog
 from django.db import DatabaseError, connection, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 INBOX_TABLE: Final = "messaging_inbox"
 OUTBOX_TABLE: Final = "messaging_outbox"
@@ -45,14 +46,11 @@ def partition_name(table: str, day: date) -> str:
     return f"{table}_{day:%Y%m%d}"
 
 
-def ensure_partitions(
-    days_ahead: int, *, using: BaseDatabaseWrapper | None = None, today: date | None = None
-) -> PartitionReport:
+def ensure_partitions(days_ahead: int, *, today: date | None = None) -> PartitionReport:
     """Make the missing days from yesterday to `days_ahead` days from now; safe to repeat.
 
     Args:
         days_ahead: days to keep ready after today.
-        using: another connection (a migration's); the default one when None.
         today: the day to count from (UTC); today when None.
 
     Returns:
@@ -63,18 +61,17 @@ def ensure_partitions(
         One catalogue read; for each new day one short transaction with ATTACH PARTITION, which
         locks only the (empty) DEFAULT partition exclusively.
     """
-    database = using or connection
     first = (today or datetime.now(tz=UTC).date()) - timedelta(days=_DAYS_BACK)
     made: list[str] = []
     failed: list[str] = []
-    existing = _existing(database)
-    for table in _tables(database):
+    existing = _existing()
+    for table in TABLES:
         for offset in range(days_ahead + _DAYS_BACK + 1):
             name = partition_name(table, first + timedelta(days=offset))
             if name in existing:
                 continue
             try:
-                if _make(database, table=table, name=name, day=first + timedelta(days=offset)):
+                if _make(table=table, name=name, day=first + timedelta(days=offset)):
                     made.append(name)
             except DatabaseError as error:
                 failed.append(name)
@@ -88,7 +85,7 @@ def days_left(today: date | None = None) -> int:
     -1 when today itself is missing. Readiness is red below 3.
     """
     day = today or datetime.now(tz=UTC).date()
-    existing = _existing(connection)
+    existing = _existing()
     left = -1
     while all(partition_name(table, day) in existing for table in TABLES):
         left += 1
@@ -120,7 +117,7 @@ def table_bytes() -> dict[str, int]:
 def days(table: str) -> list[date]:
     """Return the days that a table has, oldest first; DEFAULT is none. One catalogue read."""
     prefix = f"{table}_"
-    found = (name.removeprefix(prefix) for name in _existing(connection) if name.startswith(prefix))
+    found = (name.removeprefix(prefix) for name in _existing() if name.startswith(prefix))
     return sorted(date.fromisoformat(text) for text in found if text.isdigit())
 
 
@@ -134,19 +131,8 @@ def message_id_at(instant: datetime) -> str:
     return "evt_" + "".join(reversed(digits))
 
 
-def _tables(database: BaseDatabaseWrapper) -> list[str]:
-    """Return those of our tables that exist: an early migration runs before the later ones."""
-    with database.cursor() as cursor:
-        cursor.execute(
-            "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place)"
-            " WHERE to_regclass(name) IS NOT NULL ORDER BY place",
-            [list(TABLES)],
-        )
-        return [name for (name,) in cursor.fetchall()]
-
-
-def _existing(database: BaseDatabaseWrapper) -> frozenset[str]:
-    with database.cursor() as cursor:
+def _existing() -> frozenset[str]:
+    with connection.cursor() as cursor:
         cursor.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits"
             " WHERE inhparent IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS t(name))",
@@ -155,9 +141,9 @@ def _existing(database: BaseDatabaseWrapper) -> frozenset[str]:
         return frozenset(name for (name,) in cursor.fetchall())
 
 
-def _make(database: BaseDatabaseWrapper, *, table: str, name: str, day: date) -> bool:
+def _make(*, table: str, name: str, day: date) -> bool:
     """Make one day in one short transaction; False when another process made it meanwhile."""
-    with transaction.atomic(using=database.alias), database.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
         cursor.execute("SELECT to_regclass(%s)", [name])

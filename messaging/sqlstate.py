@@ -83,15 +83,6 @@ def sqlstate_of(error: BaseException) -> str:
     return ""
 
 
-def constraint_of(error: BaseException) -> str:
-    """Return the name of the violated constraint, or an empty string: what 23505 is decided by."""
-    for link in _chain(error):
-        name = getattr(getattr(link, "diag", None), "constraint_name", None)
-        if isinstance(name, str):
-            return name
-    return ""
-
-
 def reason_of(error: BaseException) -> str:
     """Return a stable code for quarantine rows and logs: no text of the error, no data."""
     if isinstance(error, PermanentError):

@@ -6,23 +6,15 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 
+from evidence import Unwritable
 from orders.models import Order, OrderItem, ReservationRow
 from orders.operators import acts, views
 from orders.operators.read_only import Evidence
 
 
-class OrderItemInline(admin.TabularInline):  # type: ignore[type-arg]
+class OrderItemInline(Unwritable, admin.TabularInline):  # type: ignore[type-arg]
     model = OrderItem
     extra = 0
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.register(Order)

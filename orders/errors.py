@@ -5,14 +5,6 @@ class OrdersError(Exception):
     """Root of the tree."""
 
 
-class BusinessReject(OrdersError):
-    """A result that is a no: `reason` is one of RejectReason."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 class OrderNotFound(OrdersError):
     """No such order, or not the caller's."""
 

@@ -18,7 +18,8 @@ from inventory import keys, verbs
 from inventory.call import Call
 from inventory.contracts import ConfirmCode
 from inventory.errors import GateUnavailable
-from inventory.gate import gate
+from inventory.gate import ONE_SERVER, gate
+from inventory.turns import each_sale
 from messaging.errors import TransientError
 from orders import metrics
 from orders.contracts import ORDER_CREATED, ORDER_REJECTED, CreateOrder, OrderEvent
@@ -48,32 +49,34 @@ class Announcer:
     """Tells gate and waiting buyers of new orders at once, ahead of their events; best effort."""
 
     def __init__(self) -> None:
-        self._silent_until = 0.0
+        self._silent_until: dict[str, float] = {}  # Redis server → monotonic seconds
 
     def __call__(self, made: Sequence[CreateOrder]) -> None:
         """Confirm and publish orders that were just committed; without Redis their events do it.
 
-        Cost: for each activity one Lua call and one pipelined publish. A Redis that does not
-        answer holds up one batch, not every one: the next try is 5 s later.
+        Cost: for each activity one Lua call and one pipelined publish. A Redis server that does
+        not answer holds up one batch, not every one: the next try is 5 s later.
         """
-        if time.monotonic() < self._silent_until:
-            return
         by_activity: dict[int, list[CreateOrder]] = defaultdict(list)
         for message in made:
             by_activity[message.activity_id].append(message)
-        try:
-            for activity_id, group in sorted(by_activity.items()):
+        for activity_id, group in sorted(by_activity.items()):
+            server = ONE_SERVER
+            try:
+                server = gate().server_of(keys.mark(activity_id))
+                if time.monotonic() < self._silent_until.get(server, 0.0):
+                    continue
                 confirm(activity_id, [(m.sku_id, m.reservation_id) for m in group])
                 gate().run(_publish(activity_id, [_new_order(message) for message in group]))
-        except Exception as error:  # whatever it is: what is committed must not look failed
-            self._silent_until = time.monotonic() + _SILENCE_S
-            metrics.CONFIRM.labels(result="unavailable").inc()
-            log.warning(
-                "orders_not_announced",
-                activities=sorted(by_activity),
-                error=str(error),
-                exc_info=not isinstance(error, GateUnavailable),
-            )
+            except Exception as error:  # whatever it is: what is committed must not look failed
+                self._silent_until[server] = time.monotonic() + _SILENCE_S
+                metrics.CONFIRM.labels(result="unavailable").inc()
+                log.warning(
+                    "orders_not_announced",
+                    activity_id=activity_id,
+                    error=str(error),
+                    exc_info=not isinstance(error, GateUnavailable),
+                )
 
 
 def project(events: Sequence[OrderEvent]) -> None:
@@ -81,6 +84,9 @@ def project(events: Sequence[OrderEvent]) -> None:
 
     What the gate holds as CONFIRMED already was announced, and is not published once more (if that
     was lost, the buyer's stream is read again every 5 s).
+
+    Sales on a cluster's shard that is away are left out: the sweep and the streams' own reading
+    make up for it, and those of the other shards do not wait.
 
     Raises:
         TransientError: Redis cannot be reached: receive nothing until it can.
@@ -91,18 +97,21 @@ def project(events: Sequence[OrderEvent]) -> None:
     for event in events:
         by_activity[event.activity_id].append(event)
     try:
-        for activity_id, group in sorted(by_activity.items()):
-            created = [event for event in group if event.event_type == ORDER_CREATED]
-            codes = confirm(activity_id, [(e.sku_id, e.reservation_id) for e in created])
-            announced = {
-                event.event_id
-                for event, code in zip(created, codes, strict=True)
-                if code is ConfirmCode.ALREADY
-            }
-            news = [_change(event) for event in group if event.event_id not in announced]
-            gate().run(_publish(activity_id, news))
+        each_sale(by_activity, _project)
     except GateUnavailable as error:
         raise TransientError("the gate cannot be reached") from error
+
+
+def _project(activity_id: int, events: Sequence[OrderEvent]) -> None:
+    created = [event for event in events if event.event_type == ORDER_CREATED]
+    codes = confirm(activity_id, [(e.sku_id, e.reservation_id) for e in created])
+    announced = {
+        event.event_id
+        for event, code in zip(created, codes, strict=True)
+        if code is ConfirmCode.ALREADY
+    }
+    news = [_change(event) for event in events if event.event_id not in announced]
+    gate().run(_publish(activity_id, news))
 
 
 def confirm(activity_id: int, items: Sequence[tuple[int, str]]) -> list[ConfirmCode]:
@@ -125,8 +134,7 @@ def confirm_known(known: Iterable[KnownReservation]) -> None:
     for one in known:
         by_activity[one.activity_id].append((one.sku_id, one.reservation_id))
     try:
-        for activity_id, items in by_activity.items():
-            confirm(activity_id, items)
+        each_sale(by_activity, confirm)
     except GateUnavailable:
         metrics.CONFIRM.labels(result="unavailable").inc()
         log.warning("confirm_unavailable", activities=sorted(by_activity))

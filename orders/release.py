@@ -18,6 +18,7 @@ from inventory import verbs
 from inventory.contracts import ReleaseCode, ReleaseItem
 from inventory.errors import GateUnavailable
 from inventory.gate import gate
+from inventory.turns import each_sale
 from messaging.errors import TransientError
 from orders import metrics
 from orders.database import begin, execute
@@ -45,7 +46,7 @@ class ReleaseResult:
 
     released: frozenset[str]  # the gate answered OK now
     already: frozenset[str]  # DONE before
-    deferred: frozenset[str]  # the gate is lost or rebuilding: DUE stays
+    deferred: frozenset[str]  # the gate is lost, rebuilding, or on a shard that is away: DUE stays
     unknown: frozenset[str]  # no row, or no release was ever due
 
 
@@ -93,7 +94,8 @@ def _at_gate(due: Sequence[KnownReservation]) -> tuple[set[str], set[str]]:
         by_activity[one.activity_id].append(one)
     released: set[str] = set()
     deferred: set[str] = set()
-    for activity_id, group in sorted(by_activity.items()):
+
+    def release(activity_id: int, group: list[KnownReservation]) -> None:
         items = [
             ReleaseItem(
                 sku_id=one.sku_id,
@@ -105,15 +107,18 @@ def _at_gate(due: Sequence[KnownReservation]) -> tuple[set[str], set[str]]:
             )
             for one in group
         ]
-        try:
-            replies = gate().run(verbs.release(activity_id=activity_id, items=items))
-        except GateUnavailable as error:
-            raise TransientError("the gate cannot be reached") from error
+        replies = gate().run(verbs.release(activity_id=activity_id, items=items))
         for one, reply in zip(group, replies, strict=True):
             if reply.code is ReleaseCode.OK:
                 released.add(one.reservation_id)
             else:
                 deferred.add(one.reservation_id)
+
+    try:
+        left = each_sale(by_activity, release)
+    except GateUnavailable as error:
+        raise TransientError("the gate cannot be reached") from error
+    deferred.update(one.reservation_id for one in due if one.activity_id in left)
     if deferred:
         log.info("release_deferred", count=len(deferred))
     return released, deferred

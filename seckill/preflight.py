@@ -45,11 +45,15 @@ def run(activity_id: int) -> list[Check]:
         All lines, in the order of what depends on what. Cost: about a second, mostly the broker.
     """
     return [
-        _line("database", dependencies.database, hint="start PostgreSQL; look at DATABASE_URL"),
+        _line(
+            "database",
+            lambda: str(dependencies.database()),
+            hint="start PostgreSQL; look at DATABASE_URL",
+        ),
         _line("migrations", _migrations, hint="run manage.py migrate"),
         _line("settings", _settings, hint="run manage.py check"),
-        _line("partitions", dependencies.partitions),
-        _line("Redis: durable, no eviction, clock", dependencies.redis),
+        _line("partitions", lambda: str(dependencies.partitions())),
+        _line("Redis: durable, no eviction, clock", lambda: str(dependencies.redis())),
         _line("disk of this machine", _disk, hint="make room"),
         _line("topics and groups", _topics, hint="run manage.py provision_broker"),
         *_guard("workers", _workers),

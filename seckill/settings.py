@@ -29,6 +29,22 @@ def _required(name: str, what: str) -> str:
     raise SystemExit(78)  # EX_CONFIG
 
 
+def _pairs(name: str, default: dict[str, str]) -> dict[str, str]:
+    """Return `key=value,key=value` as a dict; the library's own error would not name it."""
+    try:
+        return dict(env.dict(name, default))
+    except ValueError:
+        raise EnvError(f'Environment variable "{name}" invalid: Not key=value,key=value.') from None
+
+
+def _one_of(name: str, *values: str) -> str:
+    """Return one of some words; the first when the variable is not set."""
+    value: str = env.str(name, values[0])
+    if value not in values:
+        raise EnvError(f'Environment variable "{name}" invalid: Not one of {", ".join(values)}.')
+    return value
+
+
 try:
     # --- Django -----------------------------------------------------------------------------
     DEBUG: bool = env.bool("DJANGO_DEBUG", False)
@@ -42,6 +58,9 @@ try:
     # --- Stores and broker ------------------------------------------------------------------
     _required("DATABASE_URL", "postgresql://user:password@host:5432/seckill")
     _database = dict(env.dj_db_url("DATABASE_URL"))
+    # Where no transaction of orders sets its own, SECKILL_STATEMENT_TIMEOUT_MS.
+    _session_statement_timeout_ms: int = env.int("SECKILL_SESSION_STATEMENT_TIMEOUT_MS", 60_000)
+    _test_database: str = env.str("SECKILL_TEST_DATABASE", "test_seckill")
     REDIS_URL = _required("REDIS_URL", "the gate: redis://host:6379/0")
     REDIS_CLUSTER: bool = env.bool("SECKILL_REDIS_CLUSTER", False)
     CACHE_URL: str = env.str("CACHE_URL", "")
@@ -125,7 +144,6 @@ try:
     SECKILL_RUSH_RATE: int = env.int("SECKILL_RUSH_RATE", 200)
     SECKILL_EVENT_WAIT_S: float = env.float("SECKILL_EVENT_WAIT_S", 15.0)
     SECKILL_OUTBOX_LEASE_S: int = env.int("SECKILL_OUTBOX_LEASE_S", 15)
-    SECKILL_OUTBOX_MAX_ATTEMPTS: int = env.int("SECKILL_OUTBOX_MAX_ATTEMPTS", 20)
     SECKILL_SIGTERM_GRACE_S: int = env.int("SECKILL_SIGTERM_GRACE_S", 10)
     SECKILL_WATCHDOG_S: int = env.int("SECKILL_WATCHDOG_S", 60)
     SECKILL_BUILD: int = env.int("SECKILL_BUILD", 1)
@@ -146,7 +164,7 @@ try:
 
     # --- Payments -----------------------------------------------------------------------------
     # name=dotted path of a function that returns the provider; the first is for new payments.
-    SECKILL_PAYMENT_PROVIDERS: dict[str, str] = env.dict(
+    SECKILL_PAYMENT_PROVIDERS: dict[str, str] = _pairs(
         "SECKILL_PAYMENT_PROVIDERS", {"sandbox": "orders.payments.sandbox.configured"}
     )
     # The sandbox's. Empty: nobody can pay; everything else works.
@@ -194,10 +212,11 @@ try:
     SECKILL_ARCHIVE_DIR: str = env.str("SECKILL_ARCHIVE_DIR", "")
     SECKILL_PARTITION_DAYS_AHEAD: int = env.int("SECKILL_PARTITION_DAYS_AHEAD", 14)
 
+    STATIC_ROOT: Path = env.path("SECKILL_STATIC_ROOT", BASE_DIR / "staticfiles")
     SECKILL_FAULTPOINTS_ALLOWED: bool = env.bool("SECKILL_FAULTPOINTS_ALLOWED", False)
 
-    LOG_LEVEL: str = env.str("SECKILL_LOG_LEVEL", "INFO")
-    LOG_FORMAT: str = env.str("SECKILL_LOG_FORMAT", "json")
+    LOG_LEVEL = _one_of("SECKILL_LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
+    LOG_FORMAT = _one_of("SECKILL_LOG_FORMAT", "json", "console")
     MASK_USER_IDS: bool = env.bool("SECKILL_MASK_USER_IDS", False)
 
     # --- Traces -------------------------------------------------------------------------------
@@ -266,7 +285,7 @@ DATABASES = {
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,
         "ATOMIC_REQUESTS": False,
-        "TEST": {"NAME": env.str("SECKILL_TEST_DATABASE", "test_seckill")},
+        "TEST": {"NAME": _test_database},
         "OPTIONS": {
             **_database.get("OPTIONS", {}),  # of the URL: sslmode, target_session_attrs
             "connect_timeout": 3,
@@ -280,7 +299,7 @@ DATABASES = {
             "prepare_threshold": 1,
             "options": (
                 "-c idle_in_transaction_session_timeout=10s"
-                f" -c statement_timeout={env.int('SECKILL_SESSION_STATEMENT_TIMEOUT_MS', 60_000)}"
+                f" -c statement_timeout={_session_statement_timeout_ms}"
             ),
         },
     }
@@ -309,7 +328,6 @@ USE_I18N = False
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = env.path("SECKILL_STATIC_ROOT", BASE_DIR / "staticfiles")
 # Finders serve the admin's files without a collectstatic; production collects and hashes them.
 WHITENOISE_USE_FINDERS = True
 

@@ -28,8 +28,3 @@ def forget() -> None:
 def cold() -> frozenset[str]:
     """Return what is not warm yet; empty in a process that has nothing to warm up."""
     return frozenset(_cold)
-
-
-def problem() -> str:
-    """Return what is missing, as a text for people; empty when warm."""
-    return f"not warm yet: {', '.join(sorted(_cold))}" if _cold else ""

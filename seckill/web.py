@@ -19,7 +19,7 @@ import telemetry
 from inventory import selectors, verbs
 from inventory.admission_rules import RulesSnapshot, rules_mark, rules_snapshot
 from inventory.contracts import GateState, Reservation
-from inventory.errors import InventoryError
+from inventory.errors import GateUnavailable, InventoryError
 from inventory.gate import AsyncGate
 from inventory.holders import read_holders
 from inventory.states import ActivityStatus
@@ -56,6 +56,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 _SITE_LANES: Final = 8
 # A call of the provider may take 3 s: pages, webhooks and the emergency stop go on meanwhile.
 _PAYING_LANES: Final = 3
+# Sales of these numbers lie on every shard of any cluster that one would run.
+_SALES_TRIED: Final = 16
 # How long buyers of a sale without a gate wait to learn why.
 _WHY_S: Final = 1.0
 # Every call of a batch has a deadline far below this; SIGTERM's grace is 10 s.
@@ -211,7 +213,7 @@ class Parts:
     def _warm_steps(self) -> dict[str, Callable[[], Awaitable[object]]]:
         return {
             "broker": self.producer.warm_up,
-            "gate": lambda: self._gate_state(0, 0),
+            "gate": self._reach_gate,
             "database": self.catalogue.refresh,
             "rules": self.rules.refresh,
         }
@@ -290,6 +292,17 @@ class Parts:
         await self.gate.close()
         self.site.close()
         self.database.close()
+
+    async def _reach_gate(self) -> None:
+        """One shard that answers is enough: a dead one must not keep a new process cold."""
+        for activity_id in range(_SALES_TRIED):
+            try:
+                await self._gate_state(activity_id, 0)
+            except GateUnavailable:
+                if activity_id == _SALES_TRIED - 1:
+                    raise
+            else:
+                return
 
     async def _gate_state(self, activity_id: int, sku_id: int) -> GateState | None:
         return await self.gate.run(verbs.gate_state(activity_id=activity_id, sku_id=sku_id))

@@ -2,7 +2,6 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import dlq_admin.states
 from django.conf import settings
 from django.db import migrations, models
 
@@ -39,7 +38,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('title', models.CharField(max_length=200)),
-                ('status', models.CharField(choices=[('NEW', 'NEW'), ('ACKED', 'ACKED'), ('CLASSIFIED', 'CLASSIFIED'), ('FIXING', 'FIXING'), ('READY', 'READY'), ('REPLAYING', 'REPLAYING'), ('VERIFYING', 'VERIFYING'), ('CLOSED', 'CLOSED'), ('WAITING', 'WAITING'), ('DISCARD_PENDING', 'DISCARD_PENDING'), ('DISCARDED', 'DISCARDED'), ('MERGED', 'MERGED'), ('REOPENED', 'REOPENED')], default=dlq_admin.states.TicketStatus['NEW'], max_length=16)),
+                ('status', models.CharField(choices=[('NEW', 'NEW'), ('ACKED', 'ACKED'), ('CLASSIFIED', 'CLASSIFIED'), ('FIXING', 'FIXING'), ('READY', 'READY'), ('REPLAYING', 'REPLAYING'), ('VERIFYING', 'VERIFYING'), ('CLOSED', 'CLOSED'), ('WAITING', 'WAITING'), ('DISCARD_PENDING', 'DISCARD_PENDING'), ('DISCARDED', 'DISCARDED'), ('MERGED', 'MERGED'), ('REOPENED', 'REOPENED')], default='NEW', max_length=16)),
                 ('severity', models.CharField(choices=[('SEV1', 'SEV1'), ('SEV2', 'SEV2'), ('SEV3', 'SEV3')], max_length=4)),
                 ('in_sale', models.BooleanField(default=False)),
                 ('activity_id', models.BigIntegerField(null=True)),
@@ -97,7 +96,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('consumer_group', models.CharField(db_collation='C', max_length=120)),
                 ('message_id', models.CharField(db_collation='C', max_length=64)),
-                ('status', models.CharField(choices=[('OPEN', 'OPEN'), ('CLOSED', 'CLOSED')], default=dlq_admin.states.MessageStatus['OPEN'], max_length=8)),
+                ('status', models.CharField(choices=[('OPEN', 'OPEN'), ('CLOSED', 'CLOSED')], default='OPEN', max_length=8)),
                 ('resolution', models.CharField(blank=True, choices=[('SETTLED', 'SETTLED'), ('VERIFIED', 'VERIFIED'), ('COMPENSATED', 'COMPENSATED'), ('DISCARDED', 'DISCARDED')], default='', max_length=12)),
                 ('evidence', models.JSONField(default=dict)),
                 ('closed_at', models.DateTimeField(null=True)),

@@ -1,11 +1,13 @@
 """Broken glass: plans that start before their approval. Two columns that nothing read are gone."""
 
+from pathlib import Path
+
 import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.conf import settings
 from django.db import migrations, models
 
-from dlq_admin.sql import sql_file
+SQL = Path(__file__).resolve().parent.parent / "sql"
 
 
 class Migration(migrations.Migration):
@@ -53,9 +55,14 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('reason', ''), _negated=True), name='dlq_admin_break_glass_reason_ck')],
             },
         ),
-        # The functions as they are now; 0002 made them as they were before, or as they are.
-        migrations.RunSQL(sql=sql_file("approvals.sql"), reverse_sql=migrations.RunSQL.noop),
+        # Replaces what 0002 made.
         migrations.RunSQL(
-            sql=sql_file("glass.sql"), reverse_sql="DROP FUNCTION dlq_admin_glass_guard CASCADE;"
+            sql=(SQL / "0006_approvals.sql").read_text(encoding="utf-8"),
+            reverse_sql=(SQL / "0002_approvals.sql").read_text(encoding="utf-8")
+            + "DROP FUNCTION dlq_admin_approvals_missing(bigint);",
+        ),
+        migrations.RunSQL(
+            sql=(SQL / "0006_glass.sql").read_text(encoding="utf-8"),
+            reverse_sql="DROP FUNCTION dlq_admin_glass_guard CASCADE;",
         ),
     ]

@@ -1,7 +1,7 @@
 """The audit record: insert-only rows, a hash chain for each ticket, an hourly anchor over all.
 
-Rows are numbered and hashed by a trigger of the database (`dlq_admin/sql/audit.sql`), which also
-refuses UPDATE, DELETE and TRUNCATE; the runtime role has no such right besides.
+Rows are numbered and hashed by a trigger of the database (`dlq_admin/sql/0002_audit.sql`), which
+also refuses UPDATE, DELETE and TRUNCATE; the runtime role has no such right besides.
 """
 
 from django.conf import settings

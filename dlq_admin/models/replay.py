@@ -1,4 +1,4 @@
-"""Plans, approvals and replays. What may follow what is checked by triggers, see `sql/replay.sql`.
+"""Plans, approvals and replays. What may follow what, triggers check (`sql/0002_replay.sql`).
 
 From PENDING_APPROVAL on a plan cannot change: the approval's composite foreign key names requester,
 editor and plan_hash, and a trigger freezes the rest.
@@ -211,7 +211,7 @@ class Approval(models.Model):
 
 
 class BreakGlass(models.Model):
-    """A plan that was started before its approval. The database sets all times (sql/glass.sql)."""
+    """A plan started before its approval. The database sets all times (sql/0006_glass.sql)."""
 
     batch = models.OneToOneField(ReplayBatch, on_delete=models.PROTECT, related_name="glass")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")

@@ -24,7 +24,7 @@ from orders.extension import require_at_gate, write_extension
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-ALONE_UP_TO = 20  # items that one person may approve; as in sql/approvals.sql
+ALONE_UP_TO = 20  # items that one person may approve; as in sql/0006_approvals.sql
 THIRD_REPLAY = 3
 WRONG_PASSWORDS: Final = 5  # of one user, within
 WRONG_WITHIN: Final = timedelta(minutes=15)

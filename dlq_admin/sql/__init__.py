@@ -1,4 +1,8 @@
-"""SQL of the console: what Django's models cannot say."""
+"""SQL of the console: what Django's models cannot say.
+
+A file with a number belongs to the migration of that number and stays as it is: a change is a new
+file of a new migration. `roles.sql` is run anew by each `manage.py grant_roles`.
+"""
 
 from pathlib import Path
 from typing import Final

@@ -1,11 +1,15 @@
 """Mails of the desk: a new ticket, a reminder, an escalation, broken glass. Sent by Celery.
 
-No data of a buyer is in them: codes, counts and the ticket's number.
+No data of a buyer is in them: codes, counts and the ticket's number. What is told at once is
+queued by `announce` and `announce_glass` and sent by the two tasks; `dlq_admin.tasks` imports this
+module, so that Celery finds them.
 """
 
+import smtplib
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from celery import shared_task
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
@@ -22,30 +26,39 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _SUBJECT: Final = "DLQ-{pk} {severity}: {what}"
+_RETRIED: Final = (OSError, smtplib.SMTPException)  # the mail server is away, or says no
 _PROMISED: Final = {SlaKind.GLASS: "approve what was started behind broken glass"}
 
 
 def announce(ticket_id: int) -> None:
     """Have a new ticket announced; without Celery's broker it only stands on the desk."""
-    from dlq_admin.tasks import announce_ticket
-
     _queue(announce_ticket, ticket_id)
 
 
 def announce_glass(batch_id: int) -> None:
     """Have on-call and the incident leads told of broken glass, as `announce` does."""
-    from dlq_admin.tasks import announce_broken_glass
-
     _queue(announce_broken_glass, batch_id)
 
 
-def mail_new(ticket_id: int) -> bool:
+@shared_task(
+    name="dlq_admin.tasks.announce_ticket",
+    autoretry_for=_RETRIED,
+    retry_backoff=True,
+    max_retries=5,
+)
+def announce_ticket(ticket_id: int) -> bool:
     """Mail on-call about a new ticket; returns whether a mail went out."""
     ticket = Ticket.objects.select_related("failure_group").get(pk=ticket_id)
     return _send(ticket, what=f"new, for {ticket.owner}", to=list(settings.SECKILL_ONCALL_MAIL))
 
 
-def mail_glass(batch_id: int) -> bool:
+@shared_task(
+    name="dlq_admin.tasks.announce_broken_glass",
+    autoretry_for=_RETRIED,
+    retry_backoff=True,
+    max_retries=5,
+)
+def announce_broken_glass(batch_id: int) -> bool:
     """Mail on-call and the leads that a plan was started without approval; returns whether."""
     glass = BreakGlass.objects.select_related("user", "batch__ticket__failure_group").get(
         batch_id=batch_id

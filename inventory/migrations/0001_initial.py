@@ -2,7 +2,6 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import inventory.states
 from django.conf import settings
 from django.db import migrations, models
 
@@ -21,7 +20,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=120)),
-                ('status', models.CharField(choices=[('DRAFT', 'DRAFT'), ('WARM', 'WARM'), ('OPEN', 'OPEN'), ('PAUSED', 'PAUSED'), ('CLOSED', 'CLOSED'), ('SETTLED', 'SETTLED')], default=inventory.states.ActivityStatus['DRAFT'], max_length=16)),
+                ('status', models.CharField(choices=[('DRAFT', 'DRAFT'), ('WARM', 'WARM'), ('OPEN', 'OPEN'), ('PAUSED', 'PAUSED'), ('CLOSED', 'CLOSED'), ('SETTLED', 'SETTLED')], default='DRAFT', max_length=16)),
                 ('starts_at', models.DateTimeField()),
                 ('ends_at', models.DateTimeField()),
                 ('validity_s', models.PositiveIntegerField(default=300, help_text="How long an accepted buyer's units are kept while his order is made.")),
@@ -63,7 +62,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('operation_id', models.CharField(max_length=40, primary_key=True, serialize=False)),
                 ('kind', models.CharField(choices=[('WARM_UP', 'WARM_UP'), ('OPEN', 'OPEN'), ('PAUSE', 'PAUSE'), ('RESUME', 'RESUME'), ('CLOSE', 'CLOSE'), ('STOP', 'STOP'), ('TOP_UP', 'TOP_UP'), ('CUT', 'CUT'), ('EDIT', 'EDIT')], max_length=12)),
-                ('status', models.CharField(choices=[('REQUESTED', 'REQUESTED'), ('DONE', 'DONE'), ('REFUSED', 'REFUSED')], default=inventory.states.OperationStatus['REQUESTED'], max_length=12)),
+                ('status', models.CharField(choices=[('REQUESTED', 'REQUESTED'), ('DONE', 'DONE'), ('REFUSED', 'REFUSED')], default='REQUESTED', max_length=12)),
                 ('version', models.PositiveBigIntegerField(help_text="The activity's version that it made.")),
                 ('units', models.BigIntegerField(default=0, help_text='Asked for: top-up or cut.')),
                 ('units_done', models.BigIntegerField(blank=True, help_text='What it really moved.', null=True)),

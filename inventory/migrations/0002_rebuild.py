@@ -2,7 +2,6 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import inventory.states
 from django.conf import settings
 from django.db import migrations, models
 
@@ -28,7 +27,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('number', models.PositiveBigIntegerField()),
-                ('status', models.CharField(choices=[('RUNNING', 'RUNNING'), ('DONE', 'DONE'), ('OVERTAKEN', 'OVERTAKEN')], default=inventory.states.RebuildStatus['RUNNING'], max_length=12)),
+                ('status', models.CharField(choices=[('RUNNING', 'RUNNING'), ('DONE', 'DONE'), ('OVERTAKEN', 'OVERTAKEN')], default='RUNNING', max_length=12)),
                 ('loss_noted', models.BooleanField(help_text='It began with a loss noted: it writes the mark.')),
                 ('forced', models.BooleanField(default=False, help_text='It did not wait for old reservations.')),
                 ('reason', models.TextField()),

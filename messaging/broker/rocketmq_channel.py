@@ -30,6 +30,11 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A network that swallows packets: TCP gives up after 5 s without an acknowledgement, where the
+    # kernel would try for 15 minutes. gRPC sets TCP_USER_TIMEOUT to the second value when the first
+    # is given; that one is longer than what the proxy allows between pings (5 minutes).
+    ("grpc.keepalive_time_ms", 360_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     # Each client has its own connection: session and calls of a receiver meet the same proxy.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),

@@ -2,20 +2,18 @@
 from pathlib import Path
 
 import django.db.models.functions.datetime
-from django.conf import settings
 from django.db import migrations, models
 
-from messaging.partitions import ensure_partitions
+from ._first_days import make_first_days
 
 _TABLES = Path(__file__).resolve().parent.parent / "sql" / "0001_partitioned_tables.sql"
 
 
 def make_days(apps, schema_editor):
     """The first window of days; the Celery schedule keeps it ahead."""
-    ensure_partitions(
-        settings.SECKILL_PARTITION_DAYS_AHEAD, using=schema_editor.connection
-    )
-
+    with schema_editor.connection.cursor() as cursor:
+        make_first_days(cursor, "messaging_inbox")
+        make_first_days(cursor, "messaging_outbox", by_time=True)
 
 
 class Migration(migrations.Migration):

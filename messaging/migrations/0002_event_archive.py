@@ -1,16 +1,16 @@
 from pathlib import Path
 
 import django.db.models.functions.datetime
-from django.conf import settings
 from django.db import migrations, models
 
-from messaging.partitions import ensure_partitions
+from ._first_days import make_first_days
 
 _TABLE = Path(__file__).resolve().parent.parent / "sql" / "0002_event_archive.sql"
 
 
 def make_days(apps, schema_editor):
-    ensure_partitions(settings.SECKILL_PARTITION_DAYS_AHEAD, using=schema_editor.connection)
+    with schema_editor.connection.cursor() as cursor:
+        make_first_days(cursor, "messaging_event_archive")
 
 
 class Migration(migrations.Migration):

@@ -2,7 +2,6 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import orders.states
 from django.db import migrations, models
 
 
@@ -39,7 +38,7 @@ class Migration(migrations.Migration):
                 ('quantity', models.PositiveIntegerField()),
                 ('amount_cents', models.PositiveBigIntegerField()),
                 ('currency', models.CharField(max_length=3)),
-                ('status', models.CharField(choices=[('CREATED', 'CREATED'), ('PAYING', 'PAYING'), ('PAID', 'PAID'), ('FULFILLING', 'FULFILLING'), ('FULFILLED', 'FULFILLED'), ('CANCELED', 'CANCELED'), ('REFUNDING', 'REFUNDING'), ('REFUNDED', 'REFUNDED')], default=orders.states.OrderStatus['CREATED'], max_length=12)),
+                ('status', models.CharField(choices=[('CREATED', 'CREATED'), ('PAYING', 'PAYING'), ('PAID', 'PAID'), ('FULFILLING', 'FULFILLING'), ('FULFILLED', 'FULFILLED'), ('CANCELED', 'CANCELED'), ('REFUNDING', 'REFUNDING'), ('REFUNDED', 'REFUNDED')], default='CREATED', max_length=12)),
                 ('aggregate_version', models.PositiveIntegerField(default=1)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('expires_at', models.DateTimeField()),
@@ -83,7 +82,7 @@ class Migration(migrations.Migration):
                 ('quantity', models.PositiveIntegerField()),
                 ('outcome', models.CharField(choices=[('ORDERED', 'ORDERED'), ('REJECTED', 'REJECTED')], max_length=8)),
                 ('reject_reason', models.CharField(blank=True, default='', max_length=24)),
-                ('release_state', models.CharField(choices=[('NONE', 'NONE'), ('DUE', 'DUE'), ('DONE', 'DONE')], default=orders.states.ReleaseState['NONE'], max_length=4)),
+                ('release_state', models.CharField(choices=[('NONE', 'NONE'), ('DUE', 'DUE'), ('DONE', 'DONE')], default='NONE', max_length=4)),
                 ('restock', models.BooleanField(default=True)),
                 ('release_due_at', models.DateTimeField(blank=True, null=True)),
                 ('released_at', models.DateTimeField(blank=True, null=True)),

@@ -2,7 +2,6 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import orders.payments.states
 from django.db import migrations, models
 
 
@@ -57,7 +56,7 @@ class Migration(migrations.Migration):
                 ('provider_payment_id', models.CharField(blank=True, max_length=64, null=True)),
                 ('amount_cents', models.PositiveBigIntegerField()),
                 ('currency', models.CharField(max_length=3)),
-                ('status', models.CharField(choices=[('CREATED', 'CREATED'), ('SUBMITTED', 'SUBMITTED'), ('SUBMIT_UNKNOWN', 'SUBMIT_UNKNOWN'), ('SUCCEEDED', 'SUCCEEDED'), ('FAILED', 'FAILED')], default=orders.payments.states.AttemptStatus['CREATED'], max_length=16)),
+                ('status', models.CharField(choices=[('CREATED', 'CREATED'), ('SUBMITTED', 'SUBMITTED'), ('SUBMIT_UNKNOWN', 'SUBMIT_UNKNOWN'), ('SUCCEEDED', 'SUCCEEDED'), ('FAILED', 'FAILED')], default='CREATED', max_length=16)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('submitted_at', models.DateTimeField(help_text='The last send, written before it.')),
                 ('submit_count', models.PositiveIntegerField(default=1)),
@@ -84,7 +83,7 @@ class Migration(migrations.Migration):
                 ('restock', models.BooleanField(default=True, help_text='Refund of a paid order: its units are sold again.')),
                 ('note', models.TextField(blank=True, default='')),
                 ('requested_by', models.CharField(blank=True, default='', max_length=150)),
-                ('status', models.CharField(choices=[('DUE', 'DUE'), ('SUBMITTED', 'SUBMITTED'), ('SUBMIT_UNKNOWN', 'SUBMIT_UNKNOWN'), ('SUCCEEDED', 'SUCCEEDED'), ('FAILED', 'FAILED')], default=orders.payments.states.RefundStatus['DUE'], max_length=16)),
+                ('status', models.CharField(choices=[('DUE', 'DUE'), ('SUBMITTED', 'SUBMITTED'), ('SUBMIT_UNKNOWN', 'SUBMIT_UNKNOWN'), ('SUCCEEDED', 'SUCCEEDED'), ('FAILED', 'FAILED')], default='DUE', max_length=16)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('submitted_at', models.DateTimeField(blank=True, null=True)),
                 ('submit_count', models.PositiveIntegerField(default=0)),
@@ -109,7 +108,7 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(max_length=20)),
                 ('subject', models.CharField(help_text='Our idempotency key that it names.', max_length=64)),
                 ('raw_body', models.BinaryField()),
-                ('status', models.CharField(choices=[('PARKED', 'PARKED'), ('APPLIED', 'APPLIED'), ('IGNORED', 'IGNORED'), ('TICKETED', 'TICKETED')], default=orders.payments.states.WebhookStatus['PARKED'], max_length=8)),
+                ('status', models.CharField(choices=[('PARKED', 'PARKED'), ('APPLIED', 'APPLIED'), ('IGNORED', 'IGNORED'), ('TICKETED', 'TICKETED')], default='PARKED', max_length=8)),
                 ('reason', models.CharField(blank=True, default='', max_length=40)),
                 ('received_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('next_try_at', models.DateTimeField(blank=True, null=True)),

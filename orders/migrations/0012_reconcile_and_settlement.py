@@ -2,7 +2,6 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import orders.reconcile.difference
 from django.db import migrations, models
 
 
@@ -59,7 +58,7 @@ class Migration(migrations.Migration):
                 ('activity_id', models.BigIntegerField(blank=True, null=True)),
                 ('subject', models.CharField(max_length=120)),
                 ('detail', models.TextField()),
-                ('action', models.CharField(choices=[('REPORTED', 'REPORTED'), ('REPAIRED', 'REPAIRED'), ('TICKET', 'TICKET'), ('KNOWN', 'KNOWN'), ('GONE', 'GONE'), ('FAILED', 'FAILED')], default=orders.reconcile.difference.Action['REPORTED'], max_length=8)),
+                ('action', models.CharField(choices=[('REPORTED', 'REPORTED'), ('REPAIRED', 'REPAIRED'), ('TICKET', 'TICKET'), ('KNOWN', 'KNOWN'), ('GONE', 'GONE'), ('FAILED', 'FAILED')], default='REPORTED', max_length=8)),
                 ('note', models.TextField(blank=True, default='')),
                 ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='findings', to='orders.reconcilerun')),
             ],

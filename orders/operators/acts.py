@@ -1,8 +1,9 @@
-"""What operators may do to an order or its refund: cancel, refund, try a failed refund again."""
+"""What operators may do to an order, its payments and its refund, each on a page of its own."""
 
 from typing import Final
 
 from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -10,13 +11,27 @@ from django.views.decorators.http import require_http_methods
 
 from orders.amounts import money
 from orders.cancel_order import CANCEL_PERMISSION, cancel_by_operator
-from orders.models import Order, Refund
-from orders.operators.confirm import Act, ReasonForm, UnitsForm, confirm, require
+from orders.models import Order, PaymentAttempt, Refund
+from orders.operators.confirm import (
+    Act,
+    ReasonForm,
+    ReferenceForm,
+    UnitsForm,
+    confirm,
+    require,
+)
+from orders.payments.outside import (
+    STUCK_ATTEMPT,
+    STUCK_REFUND,
+    settle_attempt_outside,
+    settle_refund_outside,
+)
 from orders.payments.refunds import REFUND_PERMISSION, refund_order, retry_failed
 from orders.payments.states import RefundStatus
 from orders.states import UNPAID, OrderStatus
 
 VIEW_ORDER: Final = "orders.view_order"
+VIEW_ATTEMPT: Final = "orders.view_paymentattempt"
 VIEW_REFUND: Final = "orders.view_refund"
 
 
@@ -35,10 +50,30 @@ def acts_on_order(order: Order, user: User | AnonymousUser) -> list[tuple[str, s
 
 def acts_on_refund(refund: Refund, user: User | AnonymousUser) -> list[tuple[str, str]]:
     """Return name and address of what a user may do to a refund in its present state."""
-    may = user.has_perms((VIEW_REFUND, REFUND_PERMISSION))
-    if refund.status != RefundStatus.FAILED or not may:
+    if not user.has_perms((VIEW_REFUND, REFUND_PERMISSION)):
         return []
-    return [("Try again", reverse("admin:orders_refund_retry", args=[refund.pk]))]
+    offered = [
+        ("Try again", "orders_refund_retry", Q(status=RefundStatus.FAILED)),
+        ("Settled outside", "orders_refund_outside", STUCK_REFUND),
+    ]
+    return _fitting(refund, offered)
+
+
+def acts_on_attempt(attempt: PaymentAttempt, user: User | AnonymousUser) -> list[tuple[str, str]]:
+    """Return name and address of what a user may do to an attempt to pay in its present state."""
+    if not user.has_perms((VIEW_ATTEMPT, REFUND_PERMISSION)):
+        return []
+    return _fitting(attempt, [("Settled outside", "orders_attempt_outside", STUCK_ATTEMPT)])
+
+
+def _fitting(
+    row: Refund | PaymentAttempt, offered: list[tuple[str, str, Q]]
+) -> list[tuple[str, str]]:
+    return [
+        (name, reverse(f"admin:{view}", args=[row.pk]))
+        for name, view, condition in offered
+        if type(row).objects.filter(condition, pk=row.pk).exists()  # the service's own condition
+    ]
 
 
 @require_http_methods(["GET", "POST"])
@@ -132,13 +167,7 @@ def retry(request: HttpRequest, refund_id: str) -> HttpResponse:
         button="Try again",
         opts=Refund._meta,
         back=here,
-        facts=[
-            ("refund", refund_id),
-            ("order", row.order_id),
-            ("status", row.status),
-            ("amount", money(row.amount_cents, row.currency)),
-            ("refused with", row.error_class),
-        ],
+        facts=_money_facts("refund", row),
         effects=(
             "The provider is asked once more for the same amount, under a new key: it refused the"
             " old one for certain.",
@@ -148,6 +177,87 @@ def retry(request: HttpRequest, refund_id: str) -> HttpResponse:
         form=ReasonForm,
     )
     return confirm(request, act)
+
+
+@require_http_methods(["GET", "POST"])
+def refund_outside(request: HttpRequest, refund_id: str) -> HttpResponse:
+    """Record that a stuck refund was given back by another way.
+
+    Raises:
+        PermissionDenied: the user may not see or make refunds.
+        Http404: no such refund.
+    """
+    require(request, VIEW_REFUND, REFUND_PERMISSION)
+    row = get_object_or_404(Refund, pk=refund_id)
+    here = reverse("admin:orders_refund_change", args=[refund_id])
+
+    def do(*, reason: str, reference: str) -> tuple[str, str]:
+        settle_refund_outside(
+            refund_id=refund_id, user=request.user, reference=reference, reason=reason
+        )
+        return f"Refund {refund_id} is recorded as given back outside.", here
+
+    act = Act(
+        title="A refund was settled outside",
+        button="Record it",
+        opts=Refund._meta,
+        back=here,
+        facts=_money_facts("refund", row),
+        effects=(
+            "Nothing is sent: you say that the buyer has this money already, whole.",
+            "The refund is SUCCEEDED and a paid order REFUNDED, with its event and units; its open"
+            " item is closed. There is no way back.",
+            "The provider is asked first: has it given the money back, that is recorded instead.",
+        ),
+        do=do,
+        form=ReferenceForm,
+    )
+    return confirm(request, act)
+
+
+@require_http_methods(["GET", "POST"])
+def attempt_outside(request: HttpRequest, attempt_id: str) -> HttpResponse:
+    """Record that what an attempt captured wrongly was given back by another way.
+
+    Raises:
+        PermissionDenied: the user may not see payments or make refunds.
+        Http404: no such attempt.
+    """
+    require(request, VIEW_ATTEMPT, REFUND_PERMISSION)
+    row = get_object_or_404(PaymentAttempt, pk=attempt_id)
+    here = reverse("admin:orders_paymentattempt_change", args=[attempt_id])
+
+    def do(*, reason: str, reference: str) -> tuple[str, str]:
+        settle_attempt_outside(
+            attempt_id=attempt_id, user=request.user, reference=reference, reason=reason
+        )
+        return f"Payment {attempt_id} is recorded as settled outside.", here
+
+    act = Act(
+        title="A payment was settled outside",
+        button="Record it",
+        opts=PaymentAttempt._meta,
+        back=here,
+        facts=_money_facts("attempt", row),
+        effects=(
+            "Nothing is sent: you say that the buyer has back what was captured.",
+            "The attempt is FAILED: it pays nothing. An order that is still unpaid may be paid"
+            " again. Its open item is closed.",
+        ),
+        do=do,
+        form=ReferenceForm,
+    )
+    return confirm(request, act)
+
+
+def _money_facts(name: str, row: Refund | PaymentAttempt) -> list[tuple[str, object]]:
+    return [
+        (name, row.pk),
+        ("order", row.order_id),
+        ("status", row.status),
+        ("amount asked for", money(row.amount_cents, row.currency)),
+        ("what was wrong", row.error_class),
+    ]
 
 
 def _facts(order: Order) -> list[tuple[str, object]]:

@@ -42,6 +42,20 @@ class ReasonForm(YesForm):
         return {"reason": self.cleaned_data["reason"]}
 
 
+class ReferenceForm(ReasonForm):
+    """And what proves it."""
+
+    reference = forms.CharField(
+        max_length=64,
+        help_text="What proves it: the bank's number of the transfer, a case of the provider's.",
+    )
+    field_order = ("reference", "reason")
+
+    def arguments(self) -> dict[str, Any]:
+        """Add the reference."""
+        return super().arguments() | {"reference": self.cleaned_data["reference"]}
+
+
 class UnitsForm(ReasonForm):
     """And where the units go: nothing is chosen beforehand."""
 

@@ -24,6 +24,18 @@ class PaymentAttemptAdmin(Evidence):
     search_help_text = "a whole attempt id, order id or provider's payment id"
     ordering = ("-attempt_id",)
 
+    def get_urls(self) -> list[URLPattern]:
+        """Add what may be done to one that captured another amount."""
+        outside = self.admin_site.admin_view(acts.attempt_outside)
+        return [
+            path("<str:attempt_id>/outside/", outside, name="orders_attempt_outside"),
+            *super().get_urls(),
+        ]
+
+    def acts(self, row: Any, request: HttpRequest) -> list[tuple[str, str]]:
+        """Settle one that captured another amount."""
+        return acts.acts_on_attempt(row, request.user)
+
 
 @admin.register(Refund)
 class RefundAdmin(Evidence):
@@ -39,15 +51,17 @@ class RefundAdmin(Evidence):
     ordering = ("-refund_id",)
 
     def get_urls(self) -> list[URLPattern]:
-        """Add what may be done to a failed one."""
+        """Add what may be done to a stuck one."""
         retry = self.admin_site.admin_view(acts.retry)
+        outside = self.admin_site.admin_view(acts.refund_outside)
         return [
             path("<str:refund_id>/retry/", retry, name="orders_refund_retry"),
+            path("<str:refund_id>/outside/", outside, name="orders_refund_outside"),
             *super().get_urls(),
         ]
 
     def acts(self, row: Any, request: HttpRequest) -> list[tuple[str, str]]:
-        """Try a failed one again."""
+        """Try a failed one again, or say that it was settled elsewhere."""
         return acts.acts_on_refund(row, request.user)
 
 

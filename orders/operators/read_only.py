@@ -1,38 +1,18 @@
-"""What every list of evidence shares, and the link from a row to its purchase's story."""
+"""Rows of a purchase: the link to its story, and what may be done to a row."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.functional import cached_property
 from django.utils.html import format_html
 
-if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[Any]
-else:
-    _ModelAdmin = admin.ModelAdmin
+import evidence
 
 
-class BoundedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts no further than it shows: a count of millions of orders would read them all."""
-
-    most_rows = 5_000
-
-    @cached_property
-    def count(self) -> int:
-        """Rows, up to `most_rows`."""
-        rows: Any = self.object_list
-        return len(rows.values_list("pk", flat=True)[: self.most_rows])
-
-
-class Evidence(_ModelAdmin):
+class Evidence(evidence.Evidence):
     """Rows that only services write. `story_field` names the id that leads to the story."""
 
-    show_full_result_count = False
-    paginator = BoundedPaginator
-    list_per_page = 50
     story_field = "order_id"
     change_form_template = "admin/orders/row.html"
 
@@ -47,18 +27,6 @@ class Evidence(_ModelAdmin):
         row = kwargs.get("obj")
         context["acts"] = self.acts(row, request) if row is not None else []
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody adds evidence."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes evidence."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody deletes evidence."""
-        return False
 
     @admin.display(description="story")
     def story(self, row: Any) -> str:

@@ -79,7 +79,7 @@ class ActivityVoidAdmin(Evidence):
             or user.has_perm(APPROVE_PERMISSION)
         )
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whoever may ask finds the way to it."""
         return request.user.has_perm(REQUEST_PERMISSION)
 

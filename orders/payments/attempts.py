@@ -30,6 +30,7 @@ from orders.payments.states import (
     ERROR_CLASS_MAX,
     ITEM_AFTER_TRIES,
     LEASE_S,
+    MISMATCH,
     MISMATCH_RETRY_S,
     AttemptStatus,
     RefundReason,
@@ -232,14 +233,16 @@ def _unknown(attempt_id: str, error_class: str, now: datetime) -> None:
 
 def _mismatch(attempt: Attempt, answer: Answer, now: datetime) -> None:
     """The provider captured something else than we asked for: nothing is booked, a person looks."""
+    if PaymentAttempt.objects.filter(pk=attempt.attempt_id).exclude(outside_reference="").exists():
+        return  # a person has looked
     log.error("payment_amount_mismatch", order_id=attempt.order_id, attempt_id=attempt.attempt_id)
-    _unknown(attempt.attempt_id, "AMOUNT_MISMATCH", now)
+    _unknown(attempt.attempt_id, MISMATCH, now)
     PaymentAttempt.objects.filter(pk=attempt.attempt_id, status__in=list(ATTEMPT_OPEN)).update(
         next_try_at=now + timedelta(seconds=MISMATCH_RETRY_S)
     )
     _open_item(
         attempt,
-        "AMOUNT_MISMATCH",
+        MISMATCH,
         asked=[attempt.amount_cents, attempt.currency],
         captured=[answer.amount_cents, answer.currency],
         provider_payment_id=answer.provider_id,

@@ -27,6 +27,7 @@ from orders.payments.states import (
     ERROR_CLASS_MAX,
     ITEM_AFTER_TRIES,
     LEASE_S,
+    MISMATCH,
     MISMATCH_RETRY_S,
     REFUND_ALLOWED,
     REFUND_OPEN,
@@ -157,8 +158,17 @@ def record_answer(refund: DueRefund, answer: Answer) -> None:
     metrics.REFUND_ANSWER.labels(outcome=answer.outcome.value).inc()
 
 
-def succeed(*, provider: str, provider_key: str, provider_refund_id: str, now: datetime) -> bool:
+def succeed(
+    *,
+    provider: str,
+    provider_key: str,
+    provider_refund_id: str | None,
+    now: datetime,
+    outside_reference: str = "",
+) -> bool:
     """Settle a refund as given back, inside the caller's transaction; False changes nothing.
+
+    Without an id of the provider's it has the reference of how it was given back elsewhere.
 
     Raises:
         Refund.DoesNotExist: no refund has this key.
@@ -172,13 +182,15 @@ def succeed(*, provider: str, provider_key: str, provider_refund_id: str, now: d
     ).update(
         status=RefundStatus.SUCCEEDED,
         provider_refund_id=provider_refund_id,
+        outside_reference=outside_reference,
         settled_at=now,
         next_try_at=None,
         error_class="",
     )
     if not changed:
         return False
-    items.resolve(items.REFUND, refund.refund_id, resolution="REFUNDED")
+    resolution = "SETTLED_OUTSIDE" if outside_reference else "REFUNDED"
+    items.resolve(items.REFUND, refund.refund_id, resolution=resolution)
     ended = fetch(_REFUNDED, (refund.order_id, refund.attempt_id))
     if ended:
         end_orders(
@@ -234,14 +246,16 @@ def _old_key(refund: DueRefund, answer: Answer) -> None:
 
 def _mismatch(refund: DueRefund, answer: Answer, now: datetime) -> None:
     """The provider gave back something else than we asked for: not settled, a person looks."""
+    if Refund.objects.filter(pk=refund.refund_id).exclude(outside_reference="").exists():
+        return  # a person has looked
     log.error("refund_amount_mismatch", order_id=refund.order_id, refund_id=refund.refund_id)
-    _unclear(refund, "AMOUNT_MISMATCH", now, is_unknown=True)
+    _unclear(refund, MISMATCH, now, is_unknown=True)
     Refund.objects.filter(pk=refund.refund_id, status__in=list(REFUND_OPEN)).update(
         next_try_at=now + timedelta(seconds=MISMATCH_RETRY_S)
     )
     _open_item(
         refund,
-        "AMOUNT_MISMATCH",
+        MISMATCH,
         asked=[refund.amount_cents, refund.currency],
         given_back=[answer.amount_cents, answer.currency],
         provider_refund_id=answer.provider_id,

@@ -42,6 +42,13 @@ class PaymentAttempt(models.Model):
     tries = models.PositiveIntegerField(default=0, help_text="Queries without a result so far.")
     settled_at = models.DateTimeField(null=True, blank=True)
     error_class = models.CharField(max_length=40, blank=True, default="")
+    outside_reference = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Its money went back by another way: an operator's proof.",
+    )
 
     class Meta:
         db_table = "orders_payment_attempt"
@@ -116,6 +123,13 @@ class Refund(models.Model):
     tries = models.PositiveIntegerField(default=0)
     settled_at = models.DateTimeField(null=True, blank=True)
     error_class = models.CharField(max_length=40, blank=True, default="")
+    outside_reference = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Given back by another way than the provider: an operator's proof.",
+    )
 
     class Meta:
         db_table = "orders_refund"
@@ -146,7 +160,9 @@ class Refund(models.Model):
                 name="orders_refund_submitted_ck",
             ),
             models.CheckConstraint(
-                condition=~Q(status="SUCCEEDED") | Q(provider_refund_id__isnull=False),
+                condition=~Q(status="SUCCEEDED")
+                | Q(provider_refund_id__isnull=False)
+                | ~Q(outside_reference=""),
                 name="orders_refund_succeeded_ck",
             ),
         ]

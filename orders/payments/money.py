@@ -164,9 +164,11 @@ class BookComparison:
 
 _OURS: Final = """
 SELECT a.attempt_id, a.order_id, a.status, a.amount_cents, a.currency, false
+     , a.outside_reference <> ''
   FROM orders_payment_attempt a WHERE a.provider = %s
 UNION ALL
 SELECT r.provider_key, r.order_id, r.status, r.amount_cents, r.currency, true
+     , r.outside_reference <> ''
   FROM orders_refund r WHERE r.provider = %s AND r.submit_count > 0
 """
 _KNOWN_ORDERS: Final = "SELECT order_id FROM orders_order WHERE order_id = ANY(%b::text[])"
@@ -175,7 +177,8 @@ _KNOWN_ORDERS: Final = "SELECT order_id FROM orders_order WHERE order_id = ANY(%
 def compare_book(provider: PaymentProvider, *, page: int = 500) -> BookComparison:
     """Compare every settled row of ours with the provider's own book.
 
-    Rows that are still open here are no difference: their loops will ask.
+    Rows that are still open here are no difference: their loops will ask. Nor are those that an
+    operator settled outside: the provider cannot know.
 
     Raises:
         ProviderUnavailable: the book cannot be read now.
@@ -191,8 +194,10 @@ def compare_book(provider: PaymentProvider, *, page: int = 500) -> BookCompariso
             break
     differences: list[BookDifference] = []
     ours = fetch(_OURS, (provider.name, provider.name))
-    for key, order_id, status, amount, currency, is_refund in ours:
+    for key, order_id, status, amount, currency, is_refund, is_outside in ours:
         entry = entries.pop((is_refund, key), None)
+        if is_outside:
+            continue
         difference = _difference(key, order_id, status, (amount, currency), entry)
         if difference is not None:
             differences.append(difference)

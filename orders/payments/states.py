@@ -10,7 +10,8 @@ LEASE_S: Final = 10
 # A row that could not be driven and was tried more often waits a minute by now: a person looks.
 ITEM_AFTER_TRIES: Final = 6
 ERROR_CLASS_MAX: Final = 40  # as wide as the column
-MISMATCH_RETRY_S: Final = 3_600  # another amount than asked for: a person looks first
+MISMATCH: Final = "AMOUNT_MISMATCH"  # another amount than asked for: error class and item's reason
+MISMATCH_RETRY_S: Final = 3_600  # a person looks first
 
 S = TypeVar("S", bound=StrEnum)
 

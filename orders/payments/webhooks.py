@@ -25,6 +25,7 @@ from orders.payments import attempts, drive_refunds, items, providers
 from orders.payments.attempts import Settlement
 from orders.payments.port import EventKind, ProviderEvent, ProviderUnavailable, WebhookRefused
 from orders.payments.states import (
+    MISMATCH,
     WEBHOOK_ALLOWED,
     AttemptStatus,
     RefundStatus,
@@ -203,7 +204,7 @@ def _apply_payment(provider: str, event: ProviderEvent, now: datetime) -> _Verdi
         now=now,
     )
     if settlement is Settlement.MISMATCH:
-        return _Verdict(status=WebhookStatus.TICKETED, reason="AMOUNT_MISMATCH")
+        return _Verdict(status=WebhookStatus.TICKETED, reason=MISMATCH)
     if settlement is not Settlement.ALREADY:
         return _applied(True)
     same = PaymentAttempt.objects.filter(pk=event.key, provider_payment_id=event.provider_id)
@@ -219,7 +220,7 @@ def _apply_refund(provider: str, event: ProviderEvent, now: datetime) -> _Verdic
     if known.status == RefundStatus.DUE:  # our row is older than the provider's: send first
         return _Verdict(status=WebhookStatus.PARKED, reason="NOT_SENT_YET")
     if (event.amount_cents, event.currency) != (known.amount_cents, known.currency):
-        return _Verdict(status=WebhookStatus.TICKETED, reason="AMOUNT_MISMATCH")
+        return _Verdict(status=WebhookStatus.TICKETED, reason=MISMATCH)
     failed = event.kind is EventKind.REFUND_FAILED
     if failed:
         changed = drive_refunds.fail(

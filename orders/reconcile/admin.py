@@ -1,28 +1,13 @@
 """Runs of the reconciler and their findings: evidence, read only."""
 
-from typing import Any
-
 from django.contrib import admin
-from django.http import HttpRequest
 
+from evidence import Evidence
 from orders.reconcile.models import ReconcileFinding, ReconcileRun
 
 
-class _Evidence:
-    """Nobody adds, changes or deletes it here."""
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
 @admin.register(ReconcileRun)
-class ReconcileRunAdmin(_Evidence, admin.ModelAdmin):  # type: ignore[type-arg]
+class ReconcileRunAdmin(Evidence):
     """Runs, newest first."""
 
     list_display = (
@@ -31,11 +16,10 @@ class ReconcileRunAdmin(_Evidence, admin.ModelAdmin):  # type: ignore[type-arg]
     )
     list_filter = ("repair",)
     ordering = ("-id",)
-    show_full_result_count = False
 
 
 @admin.register(ReconcileFinding)
-class ReconcileFindingAdmin(_Evidence, admin.ModelAdmin):  # type: ignore[type-arg]
+class ReconcileFindingAdmin(Evidence):
     """Findings, newest first; a run may have thousands, so they have pages of their own."""
 
     list_display = ("id", "run", "kind", "activity_id", "subject", "action", "note", "detail")
@@ -43,4 +27,3 @@ class ReconcileFindingAdmin(_Evidence, admin.ModelAdmin):  # type: ignore[type-a
     search_fields = ("=subject", "=run__id")
     ordering = ("-id",)
     list_select_related = ("run",)
-    show_full_result_count = False

@@ -11,6 +11,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_http_methods, require_safe
 
+from evidence import Evidence
 from inventory import selectors
 from inventory.errors import GateUnavailable
 from inventory.states import ActivityStatus
@@ -23,24 +24,12 @@ VIEW_PERMISSION = "orders.view_report"
 
 
 @admin.register(Settlement)
-class SettlementAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class SettlementAdmin(Evidence):
     """The list of settled sales, with those that are closed above it."""
 
     list_display = ("activity_id", "settled_at", "settled_by", "reason", "gate_deleted_at")
     ordering = ("-settled_at",)
     change_list_template = "admin/orders/settlement/list.html"
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Only the service settles."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A settlement is evidence."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A settlement is evidence."""
-        return False
 
     def get_urls(self) -> list[URLPattern]:
         """Add the report's page and its downloads."""

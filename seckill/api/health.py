@@ -1,13 +1,12 @@
 """`/healthz`: the process lives. `/readyz`: what it depends on answers. `/metrics`: Prometheus."""
 
-from collections.abc import Callable
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_GET
 from django_prometheus.exports import ExportToDjangoView
 
-from seckill import dependencies, warmth
+from seckill import dependencies
 from seckill.admission.problems import Answer, method_not_allowed
 from seckill.observability.multiprocess import forget_dead
 
@@ -29,20 +28,25 @@ def healthz(method: str) -> Answer:
 
 @require_GET
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Ask every dependency; 503 when one does not answer or is set up wrongly."""
-    checks: dict[str, Callable[[], str]] = {
-        "database": dependencies.database,
-        "partitions": dependencies.partitions,
-        "redis": dependencies.redis,
-        "broker": dependencies.broker_port,
-        "warm": warmth.problem,
+    """Ask every dependency; 503 when one does not answer or is set up wrongly.
+
+    One shard or one proxy of several that is away is told as `degraded`, with 200: this process
+    still serves all others, and no other process would serve them better.
+    """
+    states = {
+        "database": dependencies.database(),
+        "partitions": dependencies.partitions(),
+        "redis": dependencies.redis(),
+        "broker": dependencies.broker_port(),
+        "warm": dependencies.warm(),
     }
-    problems = {name: problem for name, check in checks.items() if (problem := check())}
+    ready = not any(state.problem for state in states.values())
     body = {
-        "ready": not problems,
-        "checks": {name: problems.get(name, "ok") for name in checks},
+        "ready": ready,
+        "degraded": any(state.degraded for state in states.values()),
+        "checks": {name: str(state) or "ok" for name, state in states.items()},
     }
-    return JsonResponse(body, status=503 if problems else 200)
+    return JsonResponse(body, status=200 if ready else 503)
 
 
 @require_GET

@@ -60,7 +60,6 @@ class ProgramState:
     name: str
     state: str
     pid: int
-    exit_status: int
 
 
 class Supervisor:
@@ -144,7 +143,6 @@ class Supervisor:
                 name=info["name"],
                 state=info["statename"],
                 pid=info["pid"],
-                exit_status=info["exitstatus"],
             )
             for info in infos
         ]

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from orders.operators.read_only import Evidence
+from evidence import Evidence
 from seckill.governor.models import GovernorDecision
 
 

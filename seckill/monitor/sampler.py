@@ -220,7 +220,6 @@ def _system() -> SystemView:
         groups=groups,
         roles=crew.roles(workers, now),
         outbox_unsent=sum(lane.rows for lane in backlog),
-        outbox_oldest_s=max((lane.oldest_s for lane in backlog), default=0.0),
         quarantine_open=sum(group.rows for group in quarantine),
         quarantine_oldest_s=max((group.oldest_s for group in quarantine), default=0.0),
     )

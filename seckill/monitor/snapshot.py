@@ -116,7 +116,6 @@ class SystemView:
     groups: tuple[GroupView, ...]
     roles: tuple[RoleView, ...]
     outbox_unsent: int
-    outbox_oldest_s: float
     quarantine_open: int
     quarantine_oldest_s: float
 

@@ -227,9 +227,9 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
             _counter(
                 "payment_answer_total",
                 (Process.WEB, Process.SCANNER),
-                {"outcome": "of the provider"},
+                {"outcome": "of the provider, or SET_ASIDE"},
             ),
-            _counter("refund_answer_total", _SCANNER, {"outcome": "of the provider"}),
+            _counter("refund_answer_total", _SCANNER, {"outcome": "of the provider, or SET_ASIDE"}),
             _counter(
                 "payment_webhook_total",
                 (Process.WEB, Process.SCANNER),

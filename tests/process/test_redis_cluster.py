@@ -1,6 +1,8 @@
 """The product on a Redis Cluster of three shards: sales on two of them, one primary is killed."""
 
+import json
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
@@ -61,6 +63,10 @@ def test_a_shard_that_dies_stops_its_own_sale_until_its_replica_took_over(cluste
     dead = cluster.primary_of(keys.mark(hit.activity_id))
     cluster.kill(dead)
     assert clustered.buy(hit, "unlucky").status == 503
+    with urllib.request.urlopen(f"http://127.0.0.1:{clustered.port}/readyz", timeout=10) as got:
+        ready = json.load(got)
+    assert ready["degraded"], ready
+    assert f"Redis at 127.0.0.1:{dead} does not answer" in ready["checks"]["redis"]
     # The other sale's buyers notice nothing that a retry does not mend.
     assert answered(clustered.crowd(other, [f"o-{n}" for n in range(30)], retries=50)) == {
         202: 20, 409: 10,

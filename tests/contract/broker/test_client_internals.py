@@ -140,6 +140,37 @@ def test_a_broker_made_before_a_fork_works_in_the_child(real: Harness) -> None:
     assert found == {"child": "CONFIRMED", "same": True}
 
 
+def test_a_network_that_swallows_packets_is_noticed_in_seconds(real: Harness) -> None:
+    """TCP_USER_TIMEOUT of every connection of a producer, in ms; the kernel's own is 15 minutes."""
+    found = _python(
+        """
+        import socket
+        from messaging.broker import broker
+        from messaging.broker.base import OutgoingMessage
+        result = broker().producer().send([OutgoingMessage(
+            topic="ORDER_CREATE_V1", message_id="evt_timeout", body=b"{}", tag="CREATE_ORDER",
+            keys=(),
+        )], timeout_ms=3000)
+        timeouts = []
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:
+                connected = socket.socket(fileno=os.dup(fd))
+                connected.getpeername()
+            except OSError:
+                continue
+            with connected:
+                if connected.family in (socket.AF_INET, socket.AF_INET6):
+                    timeouts.append(
+                        connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                    )
+        print(json.dumps({"sent": result.outcome, "timeouts_ms": timeouts}))
+        """,
+        SECKILL_TOPIC_PREFIX=topology.physical_topic(""),
+    )
+
+    assert found == {"sent": "CONFIRMED", "timeouts_ms": [5_000]}
+
+
 def test_the_stub_has_the_calls_that_we_make() -> None:
     with grpc.insecure_channel("127.0.0.1:1") as channel:
         stub = protocol().stub(channel)

@@ -9,7 +9,8 @@ import redis
 from inventory import keys, readiness, verbs
 from inventory.contracts import ReserveCode
 from inventory.errors import GateUnavailable
-from inventory.gate import ONE_SERVER, AsyncGate, Gate
+from inventory.gate import ONE_SERVER, AsyncGate, Gate, gate
+from inventory.turns import each_sale
 from tests.fixtures.gate import GateSale, wish
 from tests.fixtures.redis_cluster import RedisCluster
 
@@ -95,6 +96,34 @@ def test_readiness_names_the_shard(db, redis_cluster, settings, monkeypatch) -> 
         redis_cluster.node(port).config_set("maxmemory-policy", "noeviction")
 
 
+def test_a_shard_that_is_away_stops_its_own_sales_only(
+    db, redis_cluster, settings, monkeypatch
+) -> None:
+    settings.REDIS_URL, settings.REDIS_CLUSTER = redis_cluster.url, True
+    monkeypatch.setattr("inventory.gate._gate", None)
+    port = redis_cluster.ports[1]
+    redis_cluster.kill(port)
+
+    found = readiness.look()
+
+    assert (found.wrong, found.blocking, found.servers) == ([], [], 3)
+    (away,) = found.away
+    assert away.startswith(f"Redis at 127.0.0.1:{port} does not answer")
+    hit, *others = sorted(_one_a_shard(redis_cluster), key=lambda sale: _port(sale) != port)
+    seen = []
+
+    def look(sale: int, _: None) -> None:
+        seen.append((sale, gate().run(verbs.pending_stats(activity_id=sale)).open))
+
+    assert each_sale(dict.fromkeys([hit, *others]), look) == {hit}
+    assert sorted(seen) == [(sale, 0) for sale in sorted(others)]
+    for each in set(redis_cluster.ports) - {port}:
+        redis_cluster.kill(each)
+    assert gate().answering() == []
+    with pytest.raises(GateUnavailable):
+        each_sale(dict.fromkeys(others), look)
+
+
 async def test_news_is_heard_though_the_server_of_the_url_is_down(redis_cluster) -> None:
     """What any server of a cluster is told, all of them tell their listeners."""
     runner, speaker = (
@@ -139,9 +168,13 @@ async def test_a_cluster_that_is_away_is_unavailable(redis_cluster, settings, mo
             await other.run(verbs.holders(activity_id=42, sku_id=8))
     settings.REDIS_URL, settings.REDIS_CLUSTER = url, True
     monkeypatch.setattr("inventory.gate._gate", None)
-    assert "does not answer" in readiness.problems()[0]
+    assert "does not answer" in readiness.look().blocking[0]
     sync.close()
     await other.close()
+
+
+def _port(sale: int) -> int:
+    return int(gate().server_of(keys.mark(sale)).rpartition(":")[2])
 
 
 def _one_a_shard(cluster: RedisCluster) -> list[int]:

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import override_settings
 from rest_framework.test import APIClient
@@ -209,6 +210,11 @@ def test_health_and_readiness(provisioned: str) -> None:
         away = client().get("/readyz")
     assert away.status_code == 503
     assert "broker" in str(away.json()["checks"])
+    one_of_two = f"127.0.0.1:1;{settings.ROCKETMQ_ENDPOINTS}"
+    with override_settings(ROCKETMQ_ENDPOINTS=one_of_two):
+        degraded = client().get("/readyz")
+    assert (degraded.status_code, degraded.json()["degraded"]) == (200, True)
+    assert "127.0.0.1:1 takes no connection" in degraded.json()["checks"]["broker"]
     assert b"seckill_admission" in client().get("/metrics").content
 
 

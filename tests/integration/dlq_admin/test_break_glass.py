@@ -22,8 +22,9 @@ from dlq_admin.models import (
 )
 from dlq_admin.replay.refusals import ApprovalRefused, PlanRefused, StaleState
 from dlq_admin.states import BatchStatus, Disposition, ItemStatus
-from dlq_admin.tasks import announce_broken_glass, keep_promises
+from dlq_admin.tasks import keep_promises
 from dlq_admin.tickets.close import close_if_settled
+from dlq_admin.tickets.notices import announce_broken_glass
 from tests.fixtures.dlq import (
     LEAD,
     OPERATOR,

@@ -6,7 +6,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
@@ -15,8 +15,10 @@ from dlq_admin.audit import record
 from dlq_admin.audit.anchor import write_anchor
 from dlq_admin.audit.verify import verify
 from dlq_admin.models import Approval, ReplayBatch, ReplayItem
+from dlq_admin.permissions import ROLES, codename
 from dlq_admin.replay.worker import run_round
 from dlq_admin.states import BATCH_ALLOWED, ITEM_ALLOWED, ItemStatus
+from tests.fixtures import desk as desk_fixtures
 from tests.fixtures.dlq import Desk, execute_as_owner, item, refused, work_off
 from tests.fixtures.sales import open_sale
 from tests.fixtures.sql import rows
@@ -198,6 +200,16 @@ def test_the_jump_table_is_the_code_s(transactional_db: None) -> None:
     }
     found = rows("SELECT entity, from_status, to_status FROM dlq_admin_transition")
     assert set(found) == wanted
+
+
+def test_the_roles_are_the_code_s(transactional_db: None) -> None:
+    desk_fixtures.person("viewer")  # has the migration make the roles should they be gone
+    wanted = {name: {codename(p) for p in granted} for name, granted in ROLES.items()}
+    found = {
+        group.name: set(group.permissions.values_list("codename", flat=True))
+        for group in Group.objects.filter(name__in=ROLES)
+    }
+    assert found == wanted
 
 
 def test_an_item_makes_legal_jumps_only(desk: Desk) -> None:

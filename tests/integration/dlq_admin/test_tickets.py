@@ -14,8 +14,9 @@ from dlq_admin.capture import own_rows
 from dlq_admin.errors import GuardRefused, StaleTicket
 from dlq_admin.models import AuditEvent, DlqMessage, InvariantRun, ReplayBatch, SlaClock, Ticket
 from dlq_admin.states import Cause, Disposition
-from dlq_admin.tasks import announce_ticket, keep_promises
+from dlq_admin.tasks import keep_promises
 from dlq_admin.tickets import discard
+from dlq_admin.tickets.notices import announce_ticket
 from messaging import quarantine
 from messaging.models import Heartbeat, QuarantineRow
 from messaging.pauses import pause_by_breaker

@@ -163,6 +163,40 @@ def test_a_failed_refund_is_tried_again(failed, monkeypatch, settings):
     assert "DUE" in text_of(client.post(page, {"reason": "twice"}))
 
 
+def test_stuck_money_is_recorded_as_settled_outside(failed, monkeypatch, settings):
+    settings.PAYMENT_PROVIDER_URL = "http://provider.invalid"
+    monkeypatch.setattr(
+        SandboxProvider, "query_refund", lambda self, *, key: Answer(outcome=Outcome.UNKNOWN)
+    )
+    client = staff("view_refund", "view_paymentattempt", "refund_order")
+    page = url("refund_outside", failed.pk)
+    assert page in text_of(client.get(url("refund_change", failed.pk)))
+    shown = text_of(client.post(page, {"reason": "by bank", "reference": ""}))
+    assert "This field is required" in shown
+    assert "by bank" in shown
+
+    proof = {"reason": "by bank", "reference": "TX-1"}
+    assert client.post(page, proof).status_code == 302
+
+    assert rows("SELECT status, outside_reference FROM orders_refund") == [("SUCCEEDED", "TX-1")]
+    assert page not in text_of(client.get(url("refund_change", failed.pk)))
+    # The attempt itself is settled: nothing is offered, and the service says no.
+    attempt = failed.attempt_id
+    outside = url("attempt_outside", attempt)
+    assert outside not in text_of(client.get(url("paymentattempt_change", attempt)))
+    assert "look again" in text_of(client.post(outside, proof))
+    # One that captured another amount.
+    execute(
+        "UPDATE orders_payment_attempt SET status = 'SUBMIT_UNKNOWN', settled_at = NULL,"
+        " next_try_at = now(), error_class = 'AMOUNT_MISMATCH'"
+    )
+    assert outside in text_of(client.get(url("paymentattempt_change", attempt)))
+    assert client.post(outside, proof).status_code == 302
+    assert rows("SELECT status, outside_reference FROM orders_payment_attempt") == [
+        ("FAILED", "TX-1")
+    ]
+
+
 @pytest.mark.parametrize("codename", ["view_order", "cancel_order", "refund_order", "view_refund"])
 def test_half_of_the_permissions_is_none(sale, paid, unpaid, failed, codename):
     client = staff(codename)
@@ -170,6 +204,8 @@ def test_half_of_the_permissions_is_none(sale, paid, unpaid, failed, codename):
         url("order_cancel", unpaid.order_id),
         url("order_refund", paid.order_id),
         url("refund_retry", failed.pk),
+        url("refund_outside", failed.pk),
+        url("attempt_outside", failed.attempt_id),
     ):
         assert client.get(page).status_code == 403
         assert client.post(page, WITHHOLD).status_code == 403
@@ -186,7 +222,7 @@ def test_strangers_other_methods_and_unknown_rows(unpaid):
     client = staff("view_order", "cancel_order", "refund_order", "view_refund")
     for method in (client.put, client.delete, client.patch):
         assert method(page).status_code == 405
-    for name in ("order_cancel", "order_refund", "refund_retry"):
+    for name in ("order_cancel", "order_refund", "refund_retry", "refund_outside"):
         assert client.get(url(name, "ord_unknown")).status_code == 404
     checking = Client(enforce_csrf_checks=True)
     checking.force_login(User.objects.get(username="op"))

@@ -7,8 +7,9 @@ import pytest
 import redis
 from django.conf import settings
 
-from inventory import keys
+from inventory import keys, turns
 from inventory.errors import GateScriptError, GateUnavailable
+from inventory.gate import ONE_SERVER, Gate
 from messaging.disposition import DONE, DUPLICATE, rejected
 from messaging.errors import TransientError
 from messaging.topology import ORDER_EVENT
@@ -107,6 +108,60 @@ def test_an_unreachable_redis_stops_the_group_and_decides_nothing(monkeypatch):
     with pytest.raises(TransientError):
         run_releases()
     assert sale.outcome(reservation)[2] == "DUE"
+
+
+@pytest.fixture
+def shards(monkeypatch):
+    """The real Redis plays a cluster; sales in the set are on a shard that is away."""
+    away: set[int] = set()
+
+    class Cluster(Gate):
+        def _sale(self, key):
+            return int(key.split("{")[1].split("}")[0])
+
+        def server_of(self, key):
+            return "dead" if self._sale(key) in away else "alive"
+
+        def answering(self):
+            return ["alive"]
+
+        def run(self, call):
+            if call.keys and self._sale(call.keys[0]) in away:
+                raise GateUnavailable("connection refused")
+            return super().run(call)
+
+    made = Cluster(url=settings.REDIS_URL, cluster=False)
+    for module in (release, projection, turns):
+        monkeypatch.setattr(module, "gate", lambda: made)
+    yield away
+    made.close()
+
+
+def test_a_shard_that_is_away_holds_up_no_sale_of_another(shards):
+    """Its releases stay DUE for the scanner, its confirms are left to the sweep."""
+    (hit, hits), (other, others) = _rejected(), _rejected()
+    shards.add(hit.activity_id)
+
+    assert run_releases() == [DONE, DONE]
+
+    assert (hit.outcome(hits)[2], other.outcome(others)[2]) == ("DUE", "DONE")
+    with listening(other) as next_change:
+        assert run_projection() == [DONE, DONE]
+        assert next_change()["reservation_id"] == others.reservation_id
+    shards.clear()
+    assert release.release_reservations([hits.reservation_id]).released == {hits.reservation_id}
+    assert (hit.gate_stock(), hit.outcome(hits)[2]) == (10, "DONE")
+
+
+def test_orders_of_other_shards_are_announced(shards):
+    hit, other = open_sale(), open_sale()
+    hits, others = hit.reserve("ann"), other.reserve("bob")
+    shards.add(hit.activity_id)
+    handler = OrderCreateHandler(create_order_decoder, announce=projection.Announcer())
+
+    assert handler.handle([create_message(hits), create_message(others)]) == [DONE, DONE]
+
+    assert (hit.gate_status(hits), other.gate_status(others)) == ("RESERVED", "CONFIRMED")
 
 
 @pytest.mark.parametrize("handler", [RELEASE_HANDLER, PROJECTION_HANDLER])
@@ -226,6 +281,9 @@ def test_without_redis_orders_are_made_and_their_events_confirm_them(monkeypatch
     tried = []
 
     class Away:
+        def server_of(self, key):
+            return ONE_SERVER
+
         def run(self, call):
             tried.append(call)
             raise failure("away")

@@ -6,7 +6,7 @@ import pytest
 from django.db import utils as django_errors
 
 from messaging.errors import BrokerUnavailable, PermanentError, StaleState, TransientError
-from messaging.sqlstate import ErrorClass, classify, constraint_of, reason_of, sqlstate_of
+from messaging.sqlstate import ErrorClass, classify, reason_of, sqlstate_of
 
 TABLE = {
     ErrorClass.CONTENTION: ["40001", "40P01", "55P03", "40003"],
@@ -121,4 +121,4 @@ def test_a_circle_of_causes_ends() -> None:
     first.__cause__, second.__cause__ = second, first
 
     assert classify(first) is ErrorClass.UNKNOWN
-    assert constraint_of(first) == ""
+    assert sqlstate_of(first) == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 APPS = (
     *("seckill", "orders", "inventory", "messaging", "dlq_admin"),
-    *("faultpoint", "telemetry", "devstack", "bench", "chaos", "sandbox_provider"),
+    *("evidence", "faultpoint", "telemetry", "devstack", "bench", "chaos", "sandbox_provider"),
 )
 CODE = [p for app in APPS for p in (ROOT / app).rglob("*.py") if "migrations" not in p.parts]
 
@@ -16,6 +16,14 @@ def test_no_hidden_imports() -> None:
     # apps.get_model hides an import from the import contracts
     guilty = [str(p) for p in CODE if "get_model(" in p.read_text()]
     assert guilty == []
+
+
+def test_migrations_stay_as_they_were_written() -> None:
+    # what they import of ours would change with it, and history with that
+    ours = re.compile(rf"^\s*(import|from) ({'|'.join(APPS)})\b", re.MULTILINE)
+    migrations = [p for app in APPS for p in (ROOT / app).rglob("migrations/*.py")]
+    assert len(migrations) > 10
+    assert [str(p) for p in migrations if ours.search(p.read_text())] == []
 
 
 def test_every_code_folder_is_a_package() -> None:

@@ -1,5 +1,5 @@
 -- Who must say yes to a plan, and that they did: before it starts, or within the hour when somebody
--- broke the glass. Run again by each migration that changes it.
+-- broke the glass.
 
 -- An approval is given to a plan that waits for it and has not expired, or afterwards to one that
 -- was started behind broken glass: by another person than the one who broke it, and after the hour

@@ -1,5 +1,5 @@
 -- Replays: legal jumps, counted approvals, frozen plans. The services check the same first; this is
--- what holds when they do not. What approvals are counted by stands in approvals.sql.
+-- what holds when they do not. What approvals are counted by stands in *_approvals.sql.
 
 CREATE TABLE dlq_admin_transition (
     entity text NOT NULL,
