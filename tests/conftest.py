@@ -26,5 +26,6 @@ pytest_plugins = [
     "tests.fixtures.reconcile",
     "tests.fixtures.system",
     "tests.fixtures.redis_cluster",  # after system, which it imports
+    "tests.fixtures.scheduling",  # so does this
     "tests.fixtures.web",
 ]
