@@ -1,4 +1,4 @@
-"""Which change of an operator a Redis that was started again has forgotten.
+"""Which change of an operator a Redis that came back as an older copy has forgotten.
 
 A change is DONE in PostgreSQL only after the gate has answered OK, and the gate remembers each: the
 newest status and the newest edit by their versions, which only grow, top-ups and cuts by name. So a

@@ -75,15 +75,18 @@ def each_sale(work: Mapping[int, T], act: Callable[[int, T], object]) -> set[int
     left: set[int] = set()
     away: set[str] = set()
     for sale, its_work in sorted(work.items()):
-        server = gate().server_of(keys.mark(sale))
-        if server not in away:
-            try:
+        server = None  # not known: the cluster tells nobody who holds this sale
+        try:
+            server = gate().server_of(keys.mark(sale))
+            if server in away:
+                left.add(sale)
+            else:
                 act(sale, its_work)
-                continue
-            except GateUnavailable as error:
-                if not set(gate().answering()) - {server}:
-                    raise
-                log.warning("server_left_out", server=server, activity_id=sale, error=str(error))
+        except GateUnavailable as error:
+            if not set(gate().answering()) - {server}:
+                raise
+            log.warning("sale_left_out", server=server, activity_id=sale, error=str(error))
+            left.add(sale)
+            if server is not None:
                 away.add(server)
-        left.add(sale)
     return left

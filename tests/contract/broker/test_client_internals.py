@@ -147,7 +147,8 @@ def test_a_network_that_swallows_packets_is_noticed_in_seconds(real: Harness) ->
         import socket
         from messaging.broker import broker
         from messaging.broker.base import OutgoingMessage
-        result = broker().producer().send([OutgoingMessage(
+        producer = broker().producer()  # kept: its connection ends with it
+        result = producer.send([OutgoingMessage(
             topic="ORDER_CREATE_V1", message_id="evt_timeout", body=b"{}", tag="CREATE_ORDER",
             keys=(),
         )], timeout_ms=3000)
