@@ -150,11 +150,7 @@ class Gate:
             raise GateUnavailable(f"publish: {type(error).__name__}") from error
 
     def servers(self) -> list[str]:
-        """Return the names of all servers that hold keys: a cluster's primaries.
-
-        Raises:
-            GateUnavailable: the cluster did not answer.
-        """
+        """Return the names of all servers that hold keys: a cluster's primaries, as last heard."""
         if not self._is_cluster:
             return [ONE_SERVER]
         return sorted(str(node.name) for node in self._client.get_primaries())
@@ -162,15 +158,12 @@ class Gate:
     def answering(self) -> list[str]:
         """Return the names of the servers that answer now; [] when none does."""
         found = []
-        try:
-            for server in self.servers():
-                try:
-                    self._client.ping(**self._where(server))
-                except (*FAILURES, GateUnavailable):
-                    continue
-                found.append(server)
-        except (*FAILURES, GateUnavailable):
-            return []
+        for server in self.servers():
+            try:
+                self._client.ping(**self._where(server))
+            except (*FAILURES, GateUnavailable):
+                continue
+            found.append(server)
         return found
 
     def server_facts(self, server: str) -> tuple[dict[str, str], int]:

@@ -47,13 +47,13 @@ def run(activity_id: int) -> list[Check]:
     return [
         _line(
             "database",
-            lambda: str(dependencies.database()),
+            dependencies.database,
             hint="start PostgreSQL; look at DATABASE_URL",
         ),
         _line("migrations", _migrations, hint="run manage.py migrate"),
         _line("settings", _settings, hint="run manage.py check"),
-        _line("partitions", lambda: str(dependencies.partitions())),
-        _line("Redis: durable, no eviction, clock", lambda: str(dependencies.redis())),
+        _line("partitions", dependencies.partitions),
+        _line("Redis: durable, no eviction, clock", dependencies.redis),
         _line("disk of this machine", _disk, hint="make room"),
         _line("topics and groups", _topics, hint="run manage.py provision_broker"),
         *_guard("workers", _workers),
@@ -62,10 +62,10 @@ def run(activity_id: int) -> list[Check]:
     ]
 
 
-def _line(name: str, check: Callable[[], str], *, hint: str = "") -> Check:
-    """Turn a check that returns what is wrong (or nothing) into a line."""
+def _line(name: str, check: Callable[[], object], *, hint: str = "") -> Check:
+    """Turn a check into a line; its answer, as text, is what is wrong, or empty."""
     try:
-        problem = check()
+        problem = str(check())
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     return Check(name=name, ok=not problem, found=problem or "ok", hint=hint if problem else "")

@@ -3,7 +3,7 @@
 Of `rocketmq-python-client` we use the generated messages and stubs and `Signature`, nothing else.
 Its Producer overwrites ids and retries; its consumers log and hash each message, and hold their
 session on another connection than ours, which a load balancer may lead to another proxy.
-Every part used is held by a contract test (`tests/contract/broker/test_client_internals.py`).
+Every part used is held by a contract test (`tests/contract/broker/`).
 """
 
 import itertools

@@ -1,5 +1,7 @@
 """What operators may do to an order, its payments and its refund, each on a page of its own."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -188,31 +190,20 @@ def refund_outside(request: HttpRequest, refund_id: str) -> HttpResponse:
         Http404: no such refund.
     """
     require(request, VIEW_REFUND, REFUND_PERMISSION)
-    row = get_object_or_404(Refund, pk=refund_id)
-    here = reverse("admin:orders_refund_change", args=[refund_id])
-
-    def do(*, reason: str, reference: str) -> tuple[str, str]:
-        settle_refund_outside(
-            refund_id=refund_id, user=request.user, reference=reference, reason=reason
-        )
-        return f"Refund {refund_id} is recorded as given back outside.", here
-
-    act = Act(
+    return _settled_outside(
+        request,
+        get_object_or_404(Refund, pk=refund_id),
+        name="refund",
         title="A refund was settled outside",
-        button="Record it",
-        opts=Refund._meta,
-        back=here,
-        facts=_money_facts("refund", row),
         effects=(
             "Nothing is sent: you say that the buyer has this money already, whole.",
             "The refund is SUCCEEDED and a paid order REFUNDED, with its event and units; its open"
             " item is closed. There is no way back.",
             "The provider is asked first: has it given the money back, that is recorded instead.",
         ),
-        do=do,
-        form=ReferenceForm,
+        settle=partial(settle_refund_outside, refund_id=refund_id),
+        done=f"Refund {refund_id} is recorded as given back outside.",
     )
-    return confirm(request, act)
 
 
 @require_http_methods(["GET", "POST"])
@@ -224,26 +215,44 @@ def attempt_outside(request: HttpRequest, attempt_id: str) -> HttpResponse:
         Http404: no such attempt.
     """
     require(request, VIEW_ATTEMPT, REFUND_PERMISSION)
-    row = get_object_or_404(PaymentAttempt, pk=attempt_id)
-    here = reverse("admin:orders_paymentattempt_change", args=[attempt_id])
-
-    def do(*, reason: str, reference: str) -> tuple[str, str]:
-        settle_attempt_outside(
-            attempt_id=attempt_id, user=request.user, reference=reference, reason=reason
-        )
-        return f"Payment {attempt_id} is recorded as settled outside.", here
-
-    act = Act(
+    return _settled_outside(
+        request,
+        get_object_or_404(PaymentAttempt, pk=attempt_id),
+        name="attempt",
         title="A payment was settled outside",
-        button="Record it",
-        opts=PaymentAttempt._meta,
-        back=here,
-        facts=_money_facts("attempt", row),
         effects=(
             "Nothing is sent: you say that the buyer has back what was captured.",
             "The attempt is FAILED: it pays nothing. An order that is still unpaid may be paid"
             " again. Its open item is closed.",
         ),
+        settle=partial(settle_attempt_outside, attempt_id=attempt_id),
+        done=f"Payment {attempt_id} is recorded as settled outside.",
+    )
+
+
+def _settled_outside(
+    request: HttpRequest,
+    row: Refund | PaymentAttempt,
+    *,
+    name: str,
+    title: str,
+    effects: tuple[str, ...],
+    settle: Callable[..., None],
+    done: str,
+) -> HttpResponse:
+    here = reverse(f"admin:orders_{row._meta.model_name}_change", args=[row.pk])
+
+    def do(*, reason: str, reference: str) -> tuple[str, str]:
+        settle(user=request.user, reference=reference, reason=reason)
+        return done, here
+
+    act = Act(
+        title=title,
+        button="Record it",
+        opts=row._meta,
+        back=here,
+        facts=_money_facts(name, row),
+        effects=effects,
         do=do,
         form=ReferenceForm,
     )

@@ -42,9 +42,9 @@ class MarkJob:
         Raises:
             GateUnavailable: Redis cannot be reached for a sale: that alone is no loss.
 
-        Cost: for each sale seven statements, and a read for each SKU; one more for a quarter of an
-        hour after an operator changed the sale; while Redis is younger than that or the validity,
-        also what `forgotten_order` costs.
+        Cost: for each sale six statements, and a read for each SKU; more of both for a quarter of
+        an hour after an operator changed the sale; while Redis is younger than that or the
+        validity, also what `forgotten_order` costs.
         """
         times: dict[str, ServerTimes] = {}
         return serve_each(lambda activity_id: _look(activity_id, times))

@@ -2,7 +2,6 @@
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
 from django.core.exceptions import PermissionDenied
 
 from orders.payments import drive_refunds, providers
@@ -25,13 +24,6 @@ pytestmark = pytest.mark.django_db
 PRICE = 1999
 REFUSED = Answer(outcome=Outcome.DEFINITE, error_class="REFUSED")
 PROOF = {"reference": "TX-4711", "reason": "the card was closed, sent by bank transfer"}
-
-
-@pytest.fixture
-def operator(committed):
-    user = get_user_model().objects.create_user("olga")
-    user.user_permissions.add(Permission.objects.get(codename="refund_order"))
-    return get_user_model().objects.get(pk=user.pk)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
 from django.core.exceptions import PermissionDenied
 
 from messaging.topology import ORDER_EVENT
@@ -34,13 +33,6 @@ from tests.fixtures.sql import execute, one, rows
 
 pytestmark = pytest.mark.django_db
 PRICE = 1999
-
-
-@pytest.fixture
-def operator(committed):
-    user = get_user_model().objects.create_user("olga")
-    user.user_permissions.add(Permission.objects.get(codename="refund_order"))
-    return get_user_model().objects.get(pk=user.pk)
 
 
 @pytest.fixture

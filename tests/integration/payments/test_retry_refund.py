@@ -1,8 +1,6 @@
 """A failed refund is tried again under a new key: never while its old key may have paid as well."""
 
 import pytest
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
 
 from orders.errors import OrderStateConflict
 from orders.payments import drive_refunds, providers
@@ -16,13 +14,6 @@ from tests.fixtures.sql import one
 pytestmark = pytest.mark.django_db
 PRICE = 1999
 REFUSED = Answer(outcome=Outcome.DEFINITE, error_class="REFUSED")
-
-
-@pytest.fixture
-def operator(committed):
-    user = get_user_model().objects.create_user("olga")
-    user.user_permissions.add(Permission.objects.get(codename="refund_order"))
-    return get_user_model().objects.get(pk=user.pk)
 
 
 @pytest.fixture
